@@ -1,0 +1,103 @@
+"""Heads, tags, relocations and condemned lists (docs/format.md, section 12)."""
+
+from datasync.errors import FormatError
+from datasync.format.encoding import U8, U32, U63, Id, Record, decode
+from datasync.model.entries import PackRef
+
+
+class Head(Record):
+    """Names the newest snapshot; times in ms."""
+
+    dataset: Id
+    number: U63
+    previous: Id
+    seq: U63
+    snapshot: Id
+    issued: U63
+    expires: U63
+
+
+class TagAssignment(Record):
+    """One tag, signed by who set it; seq 0 removes it."""
+
+    dataset: Id
+    name: str
+    seq: U63
+    snapshot: Id
+    created: U63
+
+
+class Tags(Record):
+    """The whole table of tags: (name, Signed assignment)."""
+
+    dataset: Id
+    number: U63
+    previous: Id
+    created: U63
+    tags: tuple[tuple[str, bytes], ...]
+
+
+class RelocationsHeader(Record):
+    """The signed part of a relocation."""
+
+    dataset: Id
+    number: U63
+    previous: Id
+    created: U63
+    epoch: U32
+    pages: tuple[Id, ...]
+
+
+class Relocation(Record):
+    """A chunk's new place."""
+
+    chunk: Id
+    stored: U32
+    form: U8
+    pack: U32
+    position: U32
+    offset: U32
+
+
+class RelocationPage(Record):
+    """Relocations sorted by chunk id."""
+
+    packs: tuple[PackRef, ...]
+    entries: tuple[Relocation, ...]
+
+
+class Condemned(Record):
+    """The whole list of packs that prune will delete: (pack id, since ms)."""
+
+    dataset: Id
+    number: U63
+    previous: Id
+    created: U63
+    packs: tuple[tuple[Id, U63], ...]
+
+
+def read_tags(body: bytes, what: str) -> Tags:
+    """Return the table of tags in *body*."""
+    tags = decode(Tags, body, what)
+    names = [name for name, _ in tags.tags]
+    if names != sorted(set(names)):
+        raise FormatError(f"{what}: expected tags sorted by name, each once")
+    return tags
+
+
+def read_condemned(body: bytes, what: str) -> Condemned:
+    """Return the condemned list in *body*."""
+    found = decode(Condemned, body, what)
+    ids = [pack for pack, _ in found.packs]
+    if ids != sorted(set(ids)):
+        raise FormatError(f"{what}: expected packs sorted by id, each once")
+    return found
+
+
+def read_relocation_page(data: bytes | bytearray, what: str) -> RelocationPage:
+    """Return one page of relocations."""
+    page = decode(RelocationPage, data, what)
+    ids = [item.chunk for item in page.entries]
+    if ids != sorted(set(ids)) or any(item.pack >= len(page.packs) for item in page.entries):
+        raise FormatError(f"{what}: expected relocations sorted by chunk id, each once, with packs of its table")
+    return page

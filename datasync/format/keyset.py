@@ -1,0 +1,105 @@
+"""The keyset's body and the parameters of slots (docs/format.md, section 7)."""
+
+from typing import Annotated
+
+import msgspec
+
+from datasync.errors import FormatError
+from datasync.format.encoding import U8, U32, U63, Id, Record, decode, encode
+from datasync.model.limits import SLOTS
+
+SUITE = 1
+EPOCH_MAX = 65_535
+PUBLIC_BYTES = 1_216
+
+_Public = Annotated[bytes, msgspec.Meta(min_length=PUBLIC_BYTES, max_length=PUBLIC_BYTES)]
+
+
+class Link(Record):
+    """An older epoch's keys, wrapped under the next epoch's."""
+
+    epoch: U32
+    root: bytes
+    metadata: bytes
+
+
+class EpochPublic(Record):
+    """The public keys that push-only writers seal to."""
+
+    data: _Public
+    metadata: _Public
+
+
+class Slot(Record):
+    """One wrapped key."""
+
+    id: Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+    kind: U8
+    scope: U8
+    epoch: U32
+    label: bytes
+    fingerprint: bytes
+    params: bytes
+    wrapped: bytes
+    since: U63
+    until: U63
+    granted_by: Id
+
+
+class Keyset(Record):
+    """All slots of a dataset, its sealed name, and the chain from each epoch to the one before."""
+
+    dataset: Id
+    version: U63
+    previous: Id
+    trust: tuple[U63, Id]
+    created: U63
+    suite: U8
+    epoch: Annotated[int, msgspec.Meta(ge=1, le=EPOCH_MAX)]
+    name: bytes
+    chain: tuple[Link, ...]
+    public: tuple[EpochPublic, ...]
+    slots: Annotated[tuple[Slot, ...], msgspec.Meta(max_length=SLOTS)]
+
+
+class SealedParams(Record):
+    """Parameters of the HPKE kinds: the sealed slot key."""
+
+    sealed: bytes
+
+
+class Argon2Params(Record):
+    """Parameters of a passphrase slot; memory in KiB."""
+
+    salt: Id
+    memory: U32
+    passes: U32
+    lanes: U32
+
+
+def read_keyset(body: bytes, what: str) -> Keyset:
+    """Return the keyset in *body*."""
+    keyset = decode(Keyset, body, what)
+    if keyset.suite != SUITE:
+        raise FormatError(f"{what}: expected suite {SUITE}, found {keyset.suite}")
+    if [link.epoch for link in keyset.chain] != list(range(1, keyset.epoch)) or len(keyset.public) != keyset.epoch:
+        raise FormatError(f"{what}: expected a chain and public keys for each of {keyset.epoch} epochs")
+    ids = [slot.id for slot in keyset.slots]
+    if keyset.version < 1 or ids != sorted(set(ids)):
+        raise FormatError(f"{what}: expected slots sorted by id, each once")
+    return keyset
+
+
+def write_keyset(keyset: Keyset) -> bytes:
+    """Return the body of *keyset*."""
+    return encode(keyset)
+
+
+def read_sealed_params(slot: Slot, what: str) -> SealedParams:
+    """Return an HPKE slot's parameters."""
+    return decode(SealedParams, slot.params, what)
+
+
+def read_argon2_params(slot: Slot, what: str) -> Argon2Params:
+    """Return a passphrase slot's parameters."""
+    return decode(Argon2Params, slot.params, what)

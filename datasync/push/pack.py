@@ -1,0 +1,76 @@
+"""Gather chunks into packs: data packs in a pool buffer, metadata packs in a list; sealed when full, handed to the store."""
+
+from collections.abc import Callable
+
+from datasync.format import pack as packs
+from datasync.model.limits import MIB
+from datasync.push.buffers import BufferPool
+from datasync.push.index import Placed
+from datasync.push.store import PackStore
+from datasync.repository.compression import Buffer, compress
+from datasync.repository.keyring import SealingKeys
+from datasync.repository.packs import Piece, fits, seal_pack
+
+METADATA_PACK_BYTES = 8 * MIB  # small enough to read whole for its pages, and to hold beside the pool
+
+
+class Packer:
+    """Fills one pack at a time. One thread at a time uses it."""
+
+    def __init__(
+        self, keys: SealingKeys, type_: int, pool: BufferPool, store: PackStore, stored: Callable[[list[Placed]], None]
+    ) -> None:
+        self._keys = keys
+        self._type = type_
+        self._pool = pool
+        self._store = store
+        self._stored = stored
+        self._header = packs.FIXED_HEADER_BYTES + len(keys.sealed_key)
+        self._staging: bytearray | None = None
+        self._used = 0
+        self._pieces: list[Piece] = []
+        self._placed: list[Placed] = []
+
+    def add(self, chunk: Placed, raw: Buffer, *, compressible: bool = True) -> None:
+        """Add a new chunk; its place is set when the pack is sealed."""
+        form, stored = compress(raw) if compressible else (0, raw)
+        if not fits(self._header, self._used, len(self._pieces), len(stored)):
+            self.seal(full=True)
+        if self._staging is None:
+            self._staging = self._pool.take()
+        end = self._used + len(stored)
+        view = memoryview(self._staging)[self._used : end]
+        view[:] = stored
+        self._pieces.append(Piece(chunk.id, form, len(raw), view))
+        self._placed.append(chunk)
+        self._used = end
+        if self._type == packs.METADATA and end >= METADATA_PACK_BYTES:
+            self.seal()
+
+    def seal(self, *, full: bool = False) -> None:
+        """Seal and send what was gathered, if anything."""
+        if not self._pieces:
+            return
+        pieces, placed = self._pieces, self._placed
+        self._pieces, self._placed, self._used = [], [], 0
+        target = self._pool.take()
+        try:
+            sealed = seal_pack(
+                self._keys, self._type, pieces, memoryview(target), full=full and self._type == packs.DATA
+            )
+        except BaseException:
+            self._pool.give(target)
+            raise
+        for chunk, piece, (position, offset) in zip(placed, pieces, sealed.places, strict=True):
+            chunk.at(sealed.ref, len(piece.data), piece.form, position, offset)
+        fields = (
+            [(c.id, c.raw, c.stored, c.form, c.position, c.offset) for c in placed] if self._type == packs.DATA else []
+        )
+        self._store.send(sealed, target, fields, lambda: self._stored(placed))
+
+    def finish(self) -> None:
+        """Seal the rest and give the buffer back."""
+        self.seal()
+        if self._staging is not None:
+            self._pool.give(self._staging)
+            self._staging = None

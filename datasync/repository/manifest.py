@@ -1,0 +1,184 @@
+"""Manifests: reading the pages of a snapshot in order, and cutting entries into pages (docs/format.md, section 10)."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from datasync.crypto.hashing import keyed_hash
+from datasync.crypto.recipients import HYBRID
+from datasync.errors import FormatError, IntegrityError, WrongKey
+from datasync.format import pack as packs
+from datasync.format.page import Page, check_borders, check_order, read_chunk_list, read_page, write_page
+from datasync.format.snapshot import PageRef
+from datasync.model.entries import DIRECTORY, ChunkRef, Entry, ListRef, PackRef, StoredChunk
+from datasync.model.limits import KIB, MIB, PAGE_BYTES
+from datasync.repository.ahead import ahead
+from datasync.repository.chunks import read_chunks
+from datasync.repository.keyring import Keyring, key_pair
+from datasync.repository.snapshots import Snapshot
+from datasync.storage.protocol import ObjectStore
+
+PAGES_AT_ONCE = 8  # pages of one request round
+ENTRIES_PER_PAGE = 4096
+HEAVY_PAGE_BYTES = 1 * MIB  # from here on a page is cut 64 times as readily
+HEAVY_ENTRIES = 64
+PAGE_MARGIN_BYTES = 128 * KIB
+
+_ENTRY_BYTES = 64  # an upper bound of an encoded entry without what varies
+_CHUNK_BYTES = 64
+_LIST_BYTES = 76
+_HOLE_BYTES = 20
+_PACK_BYTES = 128
+
+
+class ManifestReader:
+    """Reads a snapshot's entries, verified, in order; memory holds a few pages."""
+
+    def __init__(self, store: ObjectStore, keyring: Keyring, snapshot: Snapshot) -> None:
+        self._store = store
+        self._keyring = keyring
+        self.snapshot = snapshot
+        self.id_key = _id_key(keyring, snapshot)
+
+    def pages(self) -> Iterator[tuple[PageRef, PackRef, Page, bytes]]:
+        """Yield each page with its reference, its pack and its plaintext; refuse pages that do not follow each other."""
+        refs = self.snapshot.pages()
+        rounds = (refs[start : start + PAGES_AT_ONCE] for start in range(0, len(refs), PAGES_AT_ONCE))
+        last, parents = b"", [b""]
+        for group, blobs in ahead(self._fetch, rounds, threads=2, window=3):
+            for (ref, pack), blob in zip(group, blobs, strict=True):
+                what = f"{self.snapshot.name}: page {ref.id.hex()[:16]}"
+                page = read_page(blob, what)
+                if page.entries[0].path != ref.first or len(page.entries) != ref.entries:
+                    raise FormatError(f"{what}: expected {ref.entries} entries from {ref.first!r}, found others")
+                check_order(last, page.entries[0].path, what)
+                _check_parents(page.entries, parents, what)
+                last = page.entries[-1].path
+                yield ref, pack, page, blob
+
+    def _fetch(self, group: list[tuple[PageRef, PackRef]]) -> tuple[list[tuple[PageRef, PackRef]], list[bytes]]:
+        wanted = [(pack, ref) for ref, pack in group]
+        return group, read_chunks(self._store, self._keyring, packs.METADATA, self.id_key, wanted)
+
+    def entries(self) -> Iterator[tuple[Entry, Page]]:
+        """Yield each entry with the page that holds it."""
+        for _, _, page, _ in self.pages():
+            for entry in page.entries:
+                yield entry, page
+
+    def chunks(self, entry: Entry, page: Page) -> Iterator[StoredChunk]:
+        """Yield a file's chunks in order, through its chunk lists where it has them."""
+        if not entry.lists:
+            for chunk in entry.chunks:
+                yield stored_chunk(chunk, page.packs)
+            return
+        lengths: list[int] = []
+        for item in entry.lists:
+            found = self._chunk_list(item, page.packs[item.pack])
+            lengths += [chunk.raw for chunk in found[0]]
+            for chunk in found[0]:
+                yield stored_chunk(chunk, found[1])
+        if entry.holes:
+            check_borders(entry.holes, lengths, f"{self.snapshot.name}: {entry.path!r}")
+
+    def _chunk_list(self, item: ListRef, pack: PackRef) -> tuple[tuple[ChunkRef, ...], tuple[PackRef, ...]]:
+        blob = read_chunks(self._store, self._keyring, packs.METADATA, self.id_key, [(pack, item)])[0]
+        found = read_chunk_list(blob, item.bytes, f"{self.snapshot.name}: chunk list {item.id.hex()[:16]}")
+        return found.chunks, found.packs
+
+
+def _id_key(keyring: Keyring, snapshot: Snapshot) -> bytes:
+    body = snapshot.body
+    if not body.id_key:
+        return keyring.fixed.id_key
+    pair = key_pair(keyring.material(packs.METADATA, body.epoch))
+    try:
+        return pair.open(HYBRID, body.id_key, b"datasync/v1/id-key\0" + body.dataset)
+    except WrongKey:
+        raise IntegrityError(f"{snapshot.name}: its writer's id key was not sealed to this dataset") from None
+
+
+def _check_parents(entries: Sequence[Entry], parents: list[bytes], what: str) -> None:
+    """Refuse an entry whose parent is not a directory before it; *parents* is the stack of open directories, across pages."""
+    for entry in entries:
+        parent = entry.path.rpartition(b"/")[0]
+        while parents[-1] != parent:
+            if len(parents) == 1:
+                raise FormatError(f"{what}: {entry.path!r} has no parent directory before it")
+            parents.pop()
+        if entry.kind == DIRECTORY:
+            parents.append(entry.path)
+
+
+def stored_chunk(chunk: ChunkRef, table: Sequence[PackRef]) -> StoredChunk:
+    """Return *chunk* with its pack in place of the index."""
+    return StoredChunk(chunk.id, chunk.raw, chunk.stored, chunk.form, table[chunk.pack], chunk.position, chunk.offset)
+
+
+class PageBuilder:
+    """Collects entries into one page at a time; cuts depend only on the paths near them, so snapshots share pages."""
+
+    def __init__(self, page_cut: bytes) -> None:
+        self._page_cut = page_cut
+        self._start()
+
+    def _start(self) -> None:
+        self.entries: list[Entry] = []
+        self._table: dict[bytes, int] = {}
+        self._packs: list[PackRef] = []
+        self.weight = 16
+
+    def must_end_before(self, entry: Entry, chunks: int, lists: int) -> bool:
+        """Tell whether the page must end before *entry*, which would take it over the limit."""
+        return bool(self.entries) and self.weight + weigh(entry, chunks, lists) > PAGE_BYTES - PAGE_MARGIN_BYTES
+
+    def add(self, entry: Entry, chunks: Sequence[StoredChunk], lists: Sequence[tuple[ListRef, PackRef]]) -> bool:
+        """Add *entry* with its content; return whether the page ends after it."""
+        self.weight += weigh(entry, len(chunks), len(lists))
+        refs = tuple(ChunkRef(c.id, c.raw, c.stored, c.form, self._index(c.pack), c.position, c.offset) for c in chunks)
+        list_refs = tuple(
+            ListRef(ref.id, ref.raw, ref.stored, ref.form, self._index(pack), ref.position, ref.offset, ref.bytes) for ref, pack in lists
+        )
+        self.entries.append(
+            Entry(
+                entry.path,
+                entry.kind,
+                entry.mode,
+                entry.mtime,
+                entry.size,
+                entry.xattrs,
+                entry.target,
+                entry.link,
+                refs,
+                entry.holes,
+                list_refs,
+            )
+        )
+        return self._ends_after(entry.path)
+
+    def _index(self, pack: PackRef) -> int:
+        index = self._table.get(pack.id)
+        if index is None:
+            index = self._table[pack.id] = len(self._packs)
+            self._packs.append(pack)
+            self.weight += _PACK_BYTES + len(pack.sealed_key)
+        return index
+
+    def _ends_after(self, path: bytes) -> bool:
+        cut = int.from_bytes(keyed_hash(self._page_cut, path)[:8], "little")
+        return cut % ENTRIES_PER_PAGE == 0 or (self.weight >= HEAVY_PAGE_BYTES and cut % HEAVY_ENTRIES == 0)
+
+    def take(self) -> tuple[bytes, list[Entry]]:
+        """Return the encoded page and its entries, and start the next."""
+        encoded, entries = write_page(self._packs, self.entries), self.entries
+        if len(encoded) > PAGE_BYTES:
+            raise FormatError(f"page from {entries[0].path[:64]!r}: {len(encoded)} bytes, the limit is {PAGE_BYTES}: fewer extended attributes or holes")
+        self._start()
+        return encoded, entries
+
+
+def weigh(entry: Entry, chunks: int, lists: int) -> int:
+    """Return an upper bound of the encoded size of *entry*, the same on every machine."""
+    xattrs = sum(len(name) + len(value) + 8 for name, value in entry.xattrs)
+    names = len(entry.path) + len(entry.target) + len(entry.link)
+    return _ENTRY_BYTES + names + xattrs + _CHUNK_BYTES * chunks + _LIST_BYTES * lists + _HOLE_BYTES * len(entry.holes)
+
+

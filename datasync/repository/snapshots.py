@@ -1,0 +1,262 @@
+"""Snapshots and heads of one dataset: reading with every check, committing in order (docs/format.md, sections 11 to 13).
+
+Write order: packs and pages are stored before `commit` is called; then the snapshot, then its head. Nothing is visible before the
+snapshot. A lost race reads again and signs anew; it never just takes another number.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from datasync.crypto.hashing import hash_all, hash_bytes
+from datasync.crypto.signatures import SigningKey
+from datasync.errors import AlreadyExists, IntegrityError, NotAuthorized, NotFound, RollbackError
+from datasync.format import pack as packs
+from datasync.format.control import Head
+from datasync.format.encoding import decode, encode
+from datasync.format.names import dataset_prefix
+from datasync.format.names import numbered as numbered_name
+from datasync.format.snapshot import Body, PageRef, read_body, read_page_list
+from datasync.model.entries import PackRef
+from datasync.model.ids import ZERO_ID
+from datasync.model.limits import PACK_BYTES
+from datasync.repository import numbered
+from datasync.repository.control import ControlObject, open_control, seal_control
+from datasync.repository.evidence import Evidence
+from datasync.repository.keyring import Keyring
+from datasync.repository.keysets import ReadKeyset
+from datasync.repository.numbered import NumberedObject
+from datasync.repository.trust import WRITERS, Trusted
+from datasync.storage.protocol import ObjectStore
+
+DAY_MS = 24 * 3600 * 1000
+HEAD_LIFE_MS = 30 * DAY_MS
+COMMIT_TRIES = 1000  # lost races; each means that another writer got through
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot whose signature, number and dataset hold."""
+
+    id: bytes
+    body: Body
+    signer: bytes
+    lists: list[bytes] = field(repr=False)
+    stored: int
+
+    def pages(self) -> "list[tuple[PageRef, PackRef]]":
+        """Return every page reference with its pack, in order."""
+        found: list[tuple[PageRef, PackRef]] = []
+        for data, digest in zip(self.lists, self.body.lists, strict=True):
+            page_list = read_page_list(data, self.name)
+            found += [(page, page_list.packs[page.pack]) for page in page_list.pages]
+        if hash_all(page.id for page, _ in found) != self.body.manifest:
+            raise IntegrityError(f"{self.name}: its pages do not hash to the root that was signed")
+        return found
+
+    @property
+    def name(self) -> str:
+        """Words for messages."""
+        return f"snapshot {self.body.seq} ({self.id.hex()[:16]})"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundHead:
+    """The newest head: its object's name, its content, and the hash of its stored bytes."""
+
+    name: str
+    head: Head
+    digest: bytes
+
+
+@dataclass(slots=True)
+class History:
+    """The snapshots of one dataset, as one process reads and writes them."""
+
+    store: ObjectStore
+    dataset: bytes
+    keyring: Keyring
+    trusted: Trusted
+    keyset: ReadKeyset
+    evidence: Evidence
+    hashed: bool
+    signer: SigningKey | None = None
+    clock: Callable[[], float] = time.time
+
+    def now(self) -> int:
+        """Return the later of the local clock and the newest verified signed time, in ms."""
+        return max(int(self.clock() * 1000), self.evidence.known.time)
+
+    def prefix(self, kind: str) -> str:
+        """Return where the dataset's objects of *kind* lie."""
+        return f"{dataset_prefix(self.dataset)}{kind}/"
+
+    # reading
+
+    def head(self) -> FoundHead | None:
+        """Return the newest head, None before the first; refuse one older than this machine has seen."""
+        found = numbered.newest(self.store, self.prefix("heads"))
+        if found is None:
+            if self.evidence.known.head:
+                raise RollbackError(
+                    f"dataset {self.dataset.hex()[:16]}: this machine has seen head {self.evidence.known.head}, the store has none: it was emptied or rolled back"
+                )
+            return None
+        head = self._read_head(found)
+        self.evidence.note_head(head.head.number)
+        self.evidence.note_time(head.head.issued)
+        return head
+
+    def _read_head(self, item: NumberedObject) -> FoundHead:
+        data = numbered.read(self.store, item, limit=PACK_BYTES)
+        opened = open_control(self.keyring, packs.HEAD, data, item.name)
+        head = decode(Head, opened.body, item.name)
+        self.trusted.require(opened.signers, WRITERS, item.name)
+        if head.number != item.number or head.dataset != self.dataset:
+            raise IntegrityError(f"{item.name}: it says head {head.number} of dataset {head.dataset.hex()[:16]}")
+        return FoundHead(item.name, head, opened.digest)
+
+    def newest(self, *, fresh: bool = True) -> Snapshot | None:
+        """Return the head's snapshot, None for a dataset without one.
+
+        *fresh*: refuse an expired head on a machine that has no memory of the dataset.
+        """
+        found = self.head()
+        if found is None:
+            return None
+        head = found.head
+        memory = self.evidence.known.snapshot[0] > 0
+        if fresh and not memory and head.expires < self.now():
+            raise RollbackError(
+                f"{found.name}: the newest head expired and this machine has never seen the dataset: it may be a replay; "
+                f"push once to renew it, or name the exact snapshot: NAME@{head.snapshot.hex()[:16]}"
+            )
+        snapshot = self.read(head.seq, expected=head.snapshot)
+        self._note(snapshot)
+        return snapshot
+
+    def read(self, seq: int, *, expected: bytes | None = None) -> Snapshot:
+        """Return snapshot *seq*; with *expected* the one of that id, which also settles two commits of one number."""
+        prefix = self.prefix("snapshots")
+        found = [
+            item for item in numbered.find(self.store, prefix, seq) if not (expected and item.digest and item.digest != expected)
+        ] if self.hashed else [NumberedObject(prefix + numbered_name(seq), seq, None, 0.0)]
+        if not found:
+            raise NotFound(f"snapshot {seq} of dataset {self.dataset.hex()[:16]}: not in the repository")
+        if len(found) > 1:
+            raise numbered.conflict(found[0], found[1])
+        return self._read(found[0], expected)
+
+    def _read(self, item: NumberedObject, expected: bytes | None = None) -> Snapshot:
+        data = numbered.read(self.store, item, limit=PACK_BYTES)
+        digest = hash_bytes(data)
+        if expected is not None and digest != expected:
+            raise IntegrityError(f"{item.name}: expected snapshot {expected.hex()[:16]}, found {digest.hex()[:16]}: it was changed or replaced")
+        opened = open_control(self.keyring, packs.SNAPSHOT, data, item.name)
+        body = read_body(opened.body, item.name)
+        if body.seq != item.number or body.dataset != self.dataset:
+            raise IntegrityError(f"{item.name}: it says snapshot {body.seq} of dataset {body.dataset.hex()[:16]}")
+        if [hash_bytes(data) for data in opened.rest] != list(body.lists):
+            raise IntegrityError(f"{item.name}: its page lists are not those that were signed")
+        return Snapshot(digest, body, self._writer(opened, body, digest, item.name), opened.rest, len(data))
+
+    def _writer(self, opened: ControlObject, body: Body, digest: bytes, what: str) -> bytes:
+        self.trusted.require(opened.signers, WRITERS, what)
+        signer = opened.signers[0]
+        removed = self.trusted.root.with_role(WRITERS)[signer].removed if len(opened.signers) == 1 else (0, ZERO_ID)
+        if removed is not None and (body.seq > removed[0] or (body.seq == removed[0] and digest != removed[1])):
+            raise IntegrityError(f"{what}: its writer was removed after snapshot {removed[0]}, or it has several signers")
+        return signer
+
+    def _note(self, snapshot: Snapshot) -> None:
+        """Advance the high-water mark to *snapshot*, checking that history since the mark is one line."""
+        seq, digest = self.evidence.known.snapshot
+        if seq and snapshot.body.seq > seq:
+            below = snapshot
+            while below.body.seq > seq + 1:
+                below = self.read(below.body.seq - 1, expected=below.body.previous)
+            if below.body.previous.hex() != digest:
+                raise RollbackError(
+                    f"snapshot {seq}: this machine has seen {digest[:16]}…, {below.name} follows {below.body.previous.hex()[:16]}…: history was forked"
+                )
+        self.evidence.note_snapshot(snapshot.body.seq, snapshot.id)
+        self.evidence.note_time(snapshot.body.created)
+
+    def latest(self) -> Snapshot | None:
+        """Return the highest-numbered snapshot, with or without a head: what the next push follows."""
+        head = self.newest(fresh=False)
+        item = numbered.newest(self.store, self.prefix("snapshots"))
+        if item is None:
+            if head is not None:
+                raise IntegrityError(f"{head.name}: the head names it, the store lists no snapshot: it was deleted")
+            return None
+        if head is not None and item.number < head.body.seq:
+            raise RollbackError(f"{item.name}: the store lists snapshot {item.number} as the newest, the head names {head.body.seq}")
+        if head is not None and item.number == head.body.seq:
+            return head
+        snapshot = self._read(item)
+        self._note(snapshot)
+        return snapshot
+
+    def line(self) -> "list[NumberedObject]":
+        """Return all snapshots' objects, newest first; several of one number are all there."""
+        return list(numbered.entries(self.store, self.prefix("snapshots")))
+
+    def read_object(self, item: NumberedObject) -> Snapshot:
+        """Return the snapshot in *item*."""
+        return self._read(item, item.digest)
+
+    # writing
+
+    def commit(self, body: Body, lists: list[bytes], condemned: Callable[[], None]) -> Snapshot:
+        """Create the snapshot after the newest one, then its head; return it.
+
+        *body* is signed anew with the seq and previous hash of each try; *condemned* is called before each and raises when a pack that
+        it relies on was condemned meanwhile.
+        """
+        signer = self._signer()
+        for _ in range(COMMIT_TRIES):
+            before = self.latest()
+            number = before.body.seq + 1 if before else 1
+            condemned()
+            created = max(self.now(), before.body.created if before else 0)
+            ready = msgspec.structs.replace(body, seq=number, previous=before.id if before else ZERO_ID, created=created)
+            data = seal_control(self.keyring.sealing(packs.SNAPSHOT), packs.SNAPSHOT, encode(ready), signer, lists)
+            try:
+                numbered.create(self.store, self.prefix("snapshots"), number, data, hashed=self.hashed)
+            except AlreadyExists:
+                continue
+            snapshot = Snapshot(hash_bytes(data), ready, signer.public, lists, len(data))
+            self._note(snapshot)
+            self.publish(snapshot)
+            return snapshot
+        raise IntegrityError(f"dataset {self.dataset.hex()[:16]}: lost {COMMIT_TRIES} races for the next snapshot")
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Write a head for *snapshot* unless a head names it or a later one."""
+        signer = self._signer()
+        for _ in range(COMMIT_TRIES):
+            found = self.head()
+            if found is not None and found.head.seq >= snapshot.body.seq:
+                return
+            number = found.head.number + 1 if found else 1
+            previous = found.digest if found else ZERO_ID
+            now = self.now()
+            head = Head(self.dataset, number, previous, snapshot.body.seq, snapshot.id, now, now + HEAD_LIFE_MS)
+            data = seal_control(self.keyring.sealing(packs.HEAD), packs.HEAD, encode(head), signer)
+            try:
+                numbered.create(self.store, self.prefix("heads"), number, data, hashed=self.hashed)
+            except AlreadyExists:
+                continue
+            self.evidence.note_head(number)
+            return
+        raise IntegrityError(f"dataset {self.dataset.hex()[:16]}: lost {COMMIT_TRIES} races for the next head")
+
+    def _signer(self) -> SigningKey:
+        if self.signer is None:
+            raise NotAuthorized(f"dataset {self.dataset.hex()[:16]}: writing needs an identity, a passphrase alone only reads")
+        if self.signer.public not in self.trusted.root.with_role(WRITERS):
+            raise NotAuthorized(f"dataset {self.dataset.hex()[:16]}: this identity is not a writer of it: ask the owner")
+        return self.signer

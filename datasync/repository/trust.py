@@ -1,0 +1,102 @@
+"""Trust roots: making the first one, and following the chain from the pinned one (docs/format.md, section 6).
+
+The dataset id is the hash of version 1, so whoever knows the id knows whom to believe. Raises `IntegrityError` by name.
+"""
+
+from dataclasses import dataclass
+
+from datasync.crypto.hashing import hash_bytes
+from datasync.crypto.signatures import SigningKey, signer_text, verify
+from datasync.errors import IntegrityError, NotFound, RollbackError
+from datasync.format import signed as plain
+from datasync.format.names import dataset_prefix
+from datasync.format.signed import Signature, Signed, read_plain, read_signed, write_plain, write_signed
+from datasync.format.trust import OWNER, PUSH_ONLY, TAGGER, WRITER, Principal, TrustRoot, read_trust, write_trust
+from datasync.model.ids import ZERO_ID
+from datasync.model.limits import KIB, PLAIN_PAYLOAD_BYTES
+from datasync.repository import numbered
+from datasync.repository.local import LocalCopies
+from datasync.storage.protocol import ObjectStore
+
+PLAIN_BYTES = 2 * PLAIN_PAYLOAD_BYTES + 64 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class Trusted:
+    """The newest trust root, its hash, and who owned the dataset first."""
+
+    root: TrustRoot
+    digest: bytes
+    founders: frozenset[bytes]
+
+    def require(self, signers: list[bytes], roles: int, what: str) -> None:
+        """Refuse an object that none of *signers* was allowed to sign."""
+        allowed = self.root.with_role(roles)
+        if not any(signer in allowed for signer in signers):
+            names = ", ".join(signer_text(signer)[:16] for signer in signers)
+            raise IntegrityError(f"{what}: signed by {names}…, whom the trust root does not list for it")
+
+
+WRITERS = WRITER | PUSH_ONLY
+TAGGERS = OWNER | WRITER | TAGGER
+
+
+def first_trust_root(owner: SigningKey, created: int) -> bytes:
+    """Return trust root version 1 of a dataset whose one owner is also its writer."""
+    principal = Principal(owner.public, OWNER | WRITER, b"", created, 0, None)
+    body = write_trust(TrustRoot(1, ZERO_ID, ZERO_ID, created, 0, 1, (principal,)))
+    return write_plain(plain.TRUST, write_signed(body, [Signature(owner.public, owner.sign("trust", body))]))
+
+
+def check_signatures(signed: Signed, kind: str, what: str) -> list[bytes]:
+    """Return the signers of *signed*; refuse the whole when one signature does not hold."""
+    for item in signed.signatures:
+        try:
+            verify(item.signer, kind, signed.body, item.signature)
+        except IntegrityError as error:
+            raise IntegrityError(f"{what}: {error}") from None
+    return [item.signer for item in signed.signatures]
+
+
+def require_threshold(signers: list[bytes], root: TrustRoot, what: str) -> None:
+    """Refuse unless enough owners of *root* are among *signers*."""
+    owners = root.with_role(OWNER)
+    found = sum(signer in owners for signer in signers)
+    if found < root.threshold:
+        raise IntegrityError(f"{what}: expected the signatures of {root.threshold} owners, found {found}")
+
+
+def load_trust(store: ObjectStore, copies: LocalCopies, dataset: bytes, newest: int | None = None) -> Trusted:
+    """Follow the chain of *dataset* to its newest version, or to version *newest* when that is known."""
+    prefix = dataset_prefix(dataset) + "trust/"
+    if newest is None:
+        found = numbered.newest(store, prefix)
+        if found is None:
+            raise NotFound(f"dataset {dataset.hex()[:16]}: no trust root in the repository")
+        newest = found.number
+    trusted: Trusted | None = None
+    for version in range(1, newest + 1):
+        data = copies.get(f"{prefix}{version}", lambda v=version: numbered.read_number(store, prefix, v, limit=PLAIN_BYTES))  # type: ignore[misc]
+        trusted = _next(trusted, data, version, dataset)
+    if trusted is None:
+        raise RollbackError(f"dataset {dataset.hex()[:16]}: no trust root in the repository")
+    return trusted
+
+
+def _next(before: Trusted | None, data: bytes, version: int, dataset: bytes) -> Trusted:
+    what = f"trust root {version} of dataset {dataset.hex()[:16]}"
+    digest = hash_bytes(data)
+    if before is None and digest != dataset:
+        raise IntegrityError(f"{what}: its bytes hash to {digest.hex()[:16]}, not to the dataset's id: the object was changed")
+    signed = read_signed(read_plain(plain.TRUST, data, what), what)
+    signers = check_signatures(signed, "trust", what)
+    root = read_trust(signed.body, what)
+    if root.version != version:
+        raise IntegrityError(f"{what}: it says version {root.version}")
+    if before is None:
+        require_threshold(signers, root, what)
+        return Trusted(root, digest, frozenset(root.with_role(OWNER)))
+    if root.previous != before.digest or root.dataset != dataset:
+        raise IntegrityError(f"{what}: it does not follow version {version - 1} of this dataset")
+    require_threshold(signers, before.root, what)
+    return Trusted(root, digest, before.founders)
