@@ -8,7 +8,7 @@ everything is read again and nothing is sent twice that the newest snapshot has.
 import fcntl
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -92,6 +92,7 @@ class Record:
         self._held = _lock(path)
         self._lock = threading.RLock()
         self._packs: dict[int, PackRef] = {}
+        self._learned: dict[bytes, int] = {}
         self._db = _open(path)
         self.generation = self._number("generation")
         with self._db:
@@ -228,6 +229,37 @@ class Record:
         """Enter a stored chunk-list page."""
         with self._lock, self._db:
             self._db.execute("INSERT OR IGNORE INTO lists VALUES (?, ?, ?)", (ref.id, _encode(ref), _encode(pack)))
+
+    def learn(self, chunks: Iterable[tuple[bytes, ChunkRow]]) -> None:
+        """Enter chunks that the newest snapshot has; `learned` ends the batch."""
+        with self._lock:
+            for chunk_id, row in chunks:
+                n = self._learned.get(row.pack.id)
+                if n is None:
+                    self._db.execute("INSERT OR IGNORE INTO packs VALUES (NULL, ?, ?, 0, 1)", (row.pack.id, _encode(row.pack)))
+                    n = self._db.execute("SELECT n FROM packs WHERE id = ?", (row.pack.id,)).fetchone()[0]
+                    self._learned[row.pack.id] = n
+                self._db.execute("INSERT OR IGNORE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?)", (chunk_id, n, *row[1:]))
+
+    def learned(self) -> None:
+        """Make what was learned durable."""
+        with self._lock:
+            self._db.commit()
+            self._learned.clear()
+
+    def packs_of_pages(self, pages: Iterable[bytes] | None) -> frozenset[bytes]:
+        """Return the ids of all packs that the given pages (None: the last snapshot's) refer to, their own included."""
+        found: set[bytes] = set()
+        with self._lock:
+            if pages is None:
+                rows = self._db.execute("SELECT id, pack FROM pages WHERE generation = ?", (self.generation,)).fetchall()
+                found.update(_pack_ref.decode(row[1]).id for row in rows)
+                pages = [row[0] for row in rows]
+            for page_id in pages:
+                content = self._db.execute("SELECT page FROM contents WHERE id = ?", (page_id,)).fetchone()
+                if content is not None:
+                    found.update(pack.id for pack in decode_own_page(content[0]).packs)
+        return frozenset(found)
 
     def journal(self) -> list[tuple[bytes, int]]:
         """Return the packs of a push that did not commit: (pack id, when stored in ms)."""

@@ -1,0 +1,1 @@
+"""Pull and warm: plan -> fetch -> open -> place -> publish, one module a step; only `pipeline` joins them."""

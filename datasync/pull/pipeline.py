@@ -1,0 +1,217 @@
+"""Pull and warm, all steps joined: plan -> fetch -> open -> place -> publish. The only module here that starts threads' work.
+
+Each worker fetches one range into its own buffer, opens its chunks and places them; a failure stops all. Nothing
+unverified is ever under a name that counts.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from datasync.cache.beneath import Tree
+from datasync.cache.layout import Cache, View
+from datasync.cache.objects import Objects
+from datasync.cache.ready import Ready, publish_view, stage_view
+from datasync.errors import NoSpace, UsageError
+from datasync.model.entries import FILE, Entry
+from datasync.model.ids import DatasetId, SnapshotId
+from datasync.pull.directory import DirectoryDestination
+from datasync.pull.fetch import Fetcher
+from datasync.pull.fileid import file_id
+from datasync.pull.place import Placer
+from datasync.pull.plan import Job, Plan
+from datasync.pull.view import ViewDestination
+from datasync.repository.manifest import ManifestReader
+from datasync.repository.repository import OpenDataset
+from datasync.repository.snapshots import Snapshot
+
+WORKERS = 4  # ranges in flight, each with a buffer of one pack
+PROGRESS_SECONDS = 0.1
+SPACE_MARGIN_BYTES = 16 * 1024 * 1024  # metadata of the target file system
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a transfer is; the totals are known before the first byte is fetched."""
+
+    total_files: int
+    total_bytes: int
+    files: int
+    bytes: int
+    fetched_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """What a transfer did: files written, found in place or shared, and bytes fetched from the store."""
+
+    files: int
+    kept: int
+    written_bytes: int
+    fetched_bytes: int
+    seconds: float
+
+
+Report = Callable[[Progress], None]
+
+
+def pull_to_directory(dataset: OpenDataset, snapshot: Snapshot, target: Path, report: Report) -> PullResult:
+    """Make the directory *target* hold what *snapshot* has."""
+    started = time.monotonic()
+    created = _make_target(target)
+    with Tree.open(target) as tree:
+        destination = DirectoryDestination(tree, created=created)
+        run = _Run(dataset, snapshot, report)
+        try:
+            run.prepare(destination.accept, lambda entry, digest: False)
+            run.check_space(target)
+            run.transfer(destination)
+            destination.complete(run.plan)
+            destination.complete_root(snapshot.body.root.mode, snapshot.body.root.mtime)
+            tree.sync()
+        finally:
+            run.close()
+    return run.result(started)
+
+
+def _make_target(target: Path) -> bool:
+    try:
+        target.mkdir(mode=0o700, parents=False)
+    except FileExistsError:
+        if not target.is_dir():
+            raise UsageError(f"{target}: expected a directory to pull into, found a file") from None
+        return not any(target.iterdir())
+    except FileNotFoundError:
+        raise UsageError(f"{target}: its parent directory does not exist: make it first") from None
+    except PermissionError:
+        raise UsageError(f"{target}: cannot be created here: permission denied") from None
+    return True
+
+
+def warm_view(
+    dataset: OpenDataset, snapshot: Snapshot, cache: Cache, view: View, repository: bytes, tool: str, report: Report
+) -> PullResult:
+    """Make *view* complete and ready; the caller holds its lock and has found no receipt."""
+    started = time.monotonic()
+    with Objects.open(cache) as objects, stage_view(cache, view) as tree:
+        destination = ViewDestination(tree, objects)
+        run = _Run(dataset, snapshot, report)
+        try:
+            run.prepare(destination.accept, destination.adopt)
+            run.check_space(cache.path)
+            run.transfer(destination)
+            destination.complete(run.plan)
+            destination.complete_root(snapshot.body.root.mtime)
+        finally:
+            run.close()
+        publish_view(cache, view, _ready(dataset, snapshot, repository, tool), objects.flush)
+    return run.result(started)
+
+
+def _ready(dataset: OpenDataset, snapshot: Snapshot, repository: bytes, tool: str) -> Ready:
+    totals = snapshot.body.totals
+    return Ready(
+        dataset.name,
+        DatasetId(dataset.id),
+        repository,
+        snapshot.body.seq,
+        SnapshotId(snapshot.id),
+        snapshot.body.manifest,
+        totals.entries,
+        totals.files,
+        totals.bytes,
+        datetime.now(UTC).replace(microsecond=0),
+        tool,
+    )
+
+
+class _Run:
+    def __init__(self, dataset: OpenDataset, snapshot: Snapshot, report: Report) -> None:
+        self.plan = Plan()
+        self._report = report
+        store = dataset.history.store
+        self._reader = ManifestReader(store, dataset.keyring, snapshot)
+        self._fetcher = Fetcher(store, dataset.keyring, self._reader.id_key)
+        self._next_report = 0.0
+        self._kept = 0
+        self._placer: Placer | None = None
+
+    def close(self) -> None:
+        """Drop the plan; unfinished files stay under names that do not count."""
+        if self._placer is not None:
+            self._placer.close()
+        self.plan.close()
+
+    def prepare(self, accept: Callable[[Entry, Plan], bool], adopt: Callable[[Entry, bytes], bool]) -> None:
+        """Read the manifest; make what needs no fetch and plan the rest."""
+        for entry, page in self._reader.entries():
+            if not accept(entry, self.plan):
+                self._kept += entry.kind == FILE
+                continue
+            chunks = list(self._reader.chunks(entry, page))
+            digest = file_id(self._reader.id_key, entry, (chunk.id for chunk in chunks))
+            if adopt(entry, digest):
+                self._kept += 1
+                continue
+            self.plan.want(entry, digest, chunks)
+            self._tick()
+
+    def check_space(self, where: Path) -> None:
+        """Raise `NoSpace` before anything is fetched that can not be kept."""
+        status = os.statvfs(where)
+        free = status.f_bavail * status.f_frsize
+        if self.plan.bytes + SPACE_MARGIN_BYTES > free:
+            raise NoSpace(f"{where}: {self.plan.bytes} bytes are to be written, {free} are free: make room, or choose another disk")
+
+    def transfer(self, destination: DirectoryDestination | ViewDestination) -> None:
+        """Fetch, open and place everything that was planned."""
+        self._placer = placer = Placer(destination)
+        for file in self.plan.empty_files():
+            placer.empty(file)
+        with ThreadPoolExecutor(WORKERS, thread_name_prefix="fetch") as threads:
+            running: deque[Future[None]] = deque()
+            try:
+                for job in self.plan.jobs():
+                    running.append(threads.submit(self._work, job, placer))
+                    while len(running) > 2 * WORKERS:
+                        self._take(running)
+                while running:
+                    self._take(running)
+            finally:
+                for future in running:
+                    future.cancel()
+        self._report(self._progress())
+
+    def _work(self, job: Job, placer: Placer) -> None:
+        for index, raw in self._fetcher.chunks(job.part):
+            for file, at in job.targets[index]:
+                placer.write(file, at, raw)
+
+    def _take(self, running: deque[Future[None]]) -> None:
+        done, _ = wait(running, PROGRESS_SECONDS, FIRST_COMPLETED)
+        for future in done:
+            running.remove(future)
+            future.result()
+        self._tick()
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_report:
+            self._next_report = now + PROGRESS_SECONDS
+            self._report(self._progress())
+
+    def _progress(self) -> Progress:
+        done = self._placer
+        return Progress(
+            self.plan.files, self.plan.bytes, done.files if done else 0, done.bytes if done else 0, self._fetcher.fetched_bytes
+        )
+
+    def result(self, started: float) -> PullResult:
+        """Return what was done."""
+        written = self._placer.bytes if self._placer else 0
+        return PullResult(self.plan.files, self._kept, written, self._fetcher.fetched_bytes, time.monotonic() - started)

@@ -1,0 +1,153 @@
+"""Plan a transfer: what is wanted, in the order of the packs it lies in, never file by file.
+
+The plan is a temporary SQLite database (it spills to disk by itself), so a million files cost no memory. Directories and hard links are kept
+for the end, when their parents' times and their first members are final.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from datasync.model.entries import ChunkRef, Entry, PackRef, StoredChunk
+from datasync.repository.chunks import Range, plan_ranges
+
+_TABLES = """
+PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32768;
+CREATE TABLE packs (n INTEGER PRIMARY KEY, id BLOB UNIQUE, ref BLOB);
+CREATE TABLE files (n INTEGER PRIMARY KEY, path BLOB, size INTEGER, mode INTEGER, mtime INTEGER, id BLOB, chunks INTEGER, xattrs BLOB);
+CREATE TABLE wanted (pack INTEGER, offset INTEGER, chunk BLOB, raw INTEGER, stored INTEGER, form INTEGER, position INTEGER,
+                     file INTEGER, at INTEGER);
+CREATE TABLE directories (n INTEGER PRIMARY KEY, path BLOB, mode INTEGER, mtime INTEGER, xattrs BLOB);
+CREATE TABLE links (n INTEGER PRIMARY KEY, path BLOB, link BLOB);
+CREATE TABLE groups (link BLOB PRIMARY KEY, path BLOB) WITHOUT ROWID;
+"""
+
+Xattrs = tuple[tuple[bytes, bytes], ...]
+_encode = msgspec.msgpack.encode
+_xattrs = msgspec.msgpack.Decoder(Xattrs)
+_pack_ref = msgspec.msgpack.Decoder(PackRef)
+
+
+class PlannedFile(NamedTuple):
+    """A file to fetch: `chunks` of them make it complete."""
+
+    n: int
+    path: bytes
+    size: int
+    mode: int
+    mtime: int
+    id: bytes
+    chunks: int
+    xattrs: bytes
+
+    @property
+    def attributes(self) -> Xattrs:
+        """The extended attributes."""
+        return _xattrs.decode(self.xattrs) if self.xattrs else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One range to fetch, and for each chunk of it (by the range's index) where its bytes go: (file, offset)."""
+
+    part: Range
+    targets: list[list[tuple[PlannedFile, int]]]
+
+
+class Plan:
+    """What is still to do. One thread uses it."""
+
+    def __init__(self) -> None:
+        self._db = sqlite3.connect("", check_same_thread=False)
+        self._db.executescript(_TABLES)
+        self._packs: dict[bytes, int] = {}
+        self.files = 0
+        self.bytes = 0
+
+    def close(self) -> None:
+        """Drop the plan."""
+        self._db.close()
+
+    def want(self, entry: Entry, file_id: bytes, chunks: Iterable[StoredChunk]) -> None:
+        """Plan to fetch the file *entry*, which has data."""
+        n = self.files
+        self.files += 1
+        rows, position, holes = [], 0, iter(entry.holes)
+        hole = next(holes, None)
+        for chunk in chunks:
+            while hole and hole[0] == position:
+                position += hole[1]
+                hole = next(holes, None)
+            rows.append(
+                (self._pack(chunk.pack), chunk.offset, chunk.id, chunk.raw, chunk.stored, chunk.form, chunk.position, n, position)
+            )
+            position += chunk.raw
+            self.bytes += chunk.raw
+        self._db.executemany("INSERT INTO wanted VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        xattrs = _encode(entry.xattrs) if entry.xattrs else b""
+        self._db.execute(
+            "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (n, entry.path, entry.size, entry.mode, entry.mtime, file_id, len(rows), xattrs),
+        )
+
+    def _pack(self, pack: PackRef) -> int:
+        n = self._packs.get(pack.id)
+        if n is None:
+            n = self._packs[pack.id] = len(self._packs)
+            self._db.execute("INSERT INTO packs VALUES (?, ?, ?)", (n, pack.id, _encode(pack)))
+        return n
+
+    def directory(self, entry: Entry) -> None:
+        """Keep a directory's mode and times for the end."""
+        self._db.execute(
+            "INSERT INTO directories VALUES (NULL, ?, ?, ?, ?)",
+            (entry.path, entry.mode, entry.mtime, _encode(entry.xattrs) if entry.xattrs else b""),
+        )
+
+    def directories(self) -> Iterator[tuple[bytes, int, int, Xattrs]]:
+        """Yield (path, mode, mtime, xattrs), children before parents."""
+        for path, mode, mtime, xattrs in self._db.execute("SELECT path, mode, mtime, xattrs FROM directories ORDER BY n DESC"):
+            yield path, mode, mtime, _xattrs.decode(xattrs) if xattrs else ()
+
+    def first_of_group(self, entry: Entry) -> bool:
+        """Tell whether *entry* is its link group's first member; a later one is kept for the end."""
+        row = self._db.execute("INSERT OR IGNORE INTO groups VALUES (?, ?)", (entry.link, entry.path))
+        if row.rowcount:
+            return True
+        self._db.execute("INSERT INTO links VALUES (NULL, ?, ?)", (entry.path, entry.link))
+        return False
+
+    def links(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (path, path of the group's first member)."""
+        yield from self._db.execute("SELECT l.path, g.path FROM links l JOIN groups g ON g.link = l.link ORDER BY l.n")
+
+    def empty_files(self) -> Iterator[PlannedFile]:
+        """Yield the files that have no data at all: empty, or one hole."""
+        for row in self._db.execute("SELECT * FROM files WHERE chunks = 0 ORDER BY n"):
+            yield PlannedFile(*row)
+
+    def jobs(self) -> Iterator[Job]:
+        """Yield the ranges to fetch, pack by pack in the order of first use."""
+        self._db.execute("CREATE INDEX wanted_order ON wanted (pack, offset)")
+        for n, ref in self._db.execute("SELECT n, ref FROM packs ORDER BY n"):
+            yield from self._pack_jobs(n, _pack_ref.decode(ref))
+
+    def _pack_jobs(self, n: int, pack: PackRef) -> Iterator[Job]:
+        rows = self._db.execute(
+            "SELECT w.offset, w.chunk, w.raw, w.stored, w.form, w.position, w.at, f.* FROM wanted w JOIN files f ON f.n = w.file "
+            "WHERE w.pack = ? ORDER BY w.offset",
+            (n,),
+        )
+        refs: list[ChunkRef] = []
+        targets: list[list[tuple[PlannedFile, int]]] = []
+        for offset, chunk, raw, stored, form, position, at, *file in rows:
+            ref = ChunkRef(chunk, raw, stored, form, 0, position, offset)
+            if not refs or refs[-1] != ref:
+                refs.append(ref)
+                targets.append([])
+            targets[-1].append((PlannedFile(*file), at))
+        for part in plan_ranges((index, pack, ref) for index, ref in enumerate(refs)):
+            yield Job(part, targets)

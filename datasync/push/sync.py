@@ -1,0 +1,101 @@
+"""Bring the record in line with the repository before a push: what may be relied on, and what must be read or asked for again.
+
+The record may be relied on while the newest snapshot is the one it was made with, or its lists were checked within half the grace time of prune;
+otherwise known chunks come from the newest snapshot's pages, and every file is read (docs/format.md, sections 12 and 13).
+"""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from datasync.errors import IntegrityError, NotFound, StorageUnavailable
+from datasync.format.names import pack_name
+from datasync.format.snapshot import PageRef
+from datasync.model.entries import FILE, PackRef
+from datasync.push.record import ChunkRow, Record
+from datasync.repository.condemned import condemned_packs
+from datasync.repository.manifest import ManifestReader
+from datasync.repository.repository import OpenDataset
+from datasync.repository.snapshots import DAY_MS, Snapshot
+
+GRACE_MS = 14 * DAY_MS  # prune deletes a condemned pack after this time
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The newest snapshot, how many entries it has of this source, and the condemned list that was read."""
+
+    dataset: OpenDataset
+    newest: Snapshot | None
+    entries_of_source: int
+    condemned_number: int
+
+    def check_condemned(self, pages: Iterable[tuple[PageRef, PackRef]], record: Record) -> None:
+        """Raise `StorageUnavailable` when a pack that this push relies on was condemned since it began; the next try stores it anew."""
+        number, condemned = condemned_packs(self.dataset.history)
+        if number == self.condemned_number or not condemned:
+            return
+        used = {pack.id for _, pack in pages} | record.packs_of_pages(page.id for page, _ in pages)
+        if used & condemned:
+            record.drop_packs(sorted(used & condemned))
+            record.forget(keep_journal=True)
+            raise StorageUnavailable("a prune condemned packs that this push relied on: run the same line again")
+
+
+def synchronise(dataset: OpenDataset, record: Record, root: Path) -> Baseline:
+    """Check the record against the repository and return what the push starts from."""
+    history = dataset.history
+    newest = history.latest()
+    number, condemned = condemned_packs(history)
+    mark, now = record.mark, int(time.time() * 1000)
+    reliable = mark is not None and newest is not None and (mark.snapshot == newest.id or now - mark.checked < GRACE_MS // 2)
+    if not reliable:
+        record.forget(keep_journal=True)
+    _check_journal(dataset, record, now)
+    if condemned:
+        record.drop_packs(sorted(condemned))
+        if record.packs_of_pages(None) & condemned:
+            record.forget(keep_journal=True)
+            reliable = False
+    if not reliable and newest is not None and not newest.body.id_key:
+        _learn(dataset, newest, record, condemned)
+    return Baseline(dataset, newest, _entries_of(newest, root), number)
+
+
+def _entries_of(newest: Snapshot | None, root: Path) -> int:
+    if newest is None:
+        return 0
+    return newest.body.totals.entries if newest.body.source.path == bytes(root.absolute()) else min(1, newest.body.totals.entries)
+
+
+def _check_journal(dataset: OpenDataset, record: Record, now: int) -> None:
+    """Ask the store for every pack of a push that did not commit; forget those that are too old or not there."""
+    gone = []
+    for pack_id, stored in record.journal():
+        if now - stored > GRACE_MS // 2:
+            gone.append(pack_id)
+            continue
+        try:
+            dataset.history.store.stat(pack_name(dataset.id, pack_id))
+        except NotFound:
+            gone.append(pack_id)
+    if gone:
+        record.drop_packs(gone)
+
+
+def _learn(dataset: OpenDataset, newest: Snapshot, record: Record, condemned: frozenset[bytes]) -> None:
+    """Fill the table of known chunks from the newest snapshot's pages."""
+    reader = ManifestReader(dataset.history.store, dataset.keyring, newest)
+    try:
+        for entry, page in reader.entries():
+            if entry.kind == FILE:
+                record.learn(
+                    (chunk.id, ChunkRow(chunk.pack, chunk.raw, chunk.stored, chunk.form, chunk.position, chunk.offset))
+                    for chunk in reader.chunks(entry, page)
+                    if chunk.pack.id not in condemned
+                )
+    except (IntegrityError, NotFound) as error:
+        raise IntegrityError(f"{newest.name}: its manifest cannot be read, so nothing is pushed on top of it: {error}") from None
+    finally:
+        record.learned()
