@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from datasync.service.api import Dataset, open
+    from datasync.service.api import Push, Repository, Snapshot, open
 
-__all__ = ["Dataset", "__version__", "open"]
+__all__ = ["Push", "Repository", "Snapshot", "__version__", "open"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("open", "Dataset"):
+    if name in ("Push", "Repository", "Snapshot", "open"):
         from datasync.service import api
 
         return getattr(api, name)

@@ -1,7 +1,6 @@
 """A second reader of the repository format, built from docs/format.md alone; imports nothing of datasync.
 
-Promises: what it yields has passed every reader rule of that page; all else raises `Refused`, naming the object.
-It reads a local directory (object name = relative path), writes nothing and keeps no memory between runs.
+Promises: what it yields has passed the reader rules of that page; all else raises `Refused`, naming the object.
 """
 
 import argparse
@@ -12,59 +11,73 @@ import struct
 import time
 import tomllib
 import unicodedata
+from collections import namedtuple
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from types import GenericAlias
+from typing import Annotated, Any
 
-import msgspec
 import zstandard
 from blake3 import blake3
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hpke
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric import ed25519, mlkem, x25519
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA512
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from msgspec import Meta
+from msgspec import Meta, msgpack
+
+
+def shape(of: Any) -> Any:
+    """Return a type to decode: (exactly these), [any number of this, at most], a range of integers, n bytes."""
+    match of:
+        case range():
+            return Annotated[int, Meta(ge=of.start, le=of.stop - 1)]
+        case tuple():
+            return GenericAlias(tuple, tuple(map(shape, of)))
+        case [item, *most]:
+            return Annotated[GenericAlias(list, shape(item)), Meta(max_length=most[0] if most else None)]
+        case int():
+            return Annotated[bytes, Meta(min_length=of, max_length=of)]
+    return of
+
 
 MIB, FULL, BLOCK, ZERO = 1 << 20, 32 << 20, 1 << 16, bytes(32)
 OWNER, WRITER, PUSHER, TAGGER = 1, 2, 4, 8
-FAILURES = (ValueError, OSError, InvalidSignature, InvalidTag, msgspec.MsgspecError, zstandard.ZstdError)
-MARKER = (  # section 3
+HEADER = struct.Struct("<8s4BI32s32s32sI")  # of a pack: magic … length of the sealed key
+U, EPOCH, LENGTH, MODE = range(1 << 63), range(1, 65536), range(1, 4 * MIB + 1), range(0o10000)
+XATTRS: list[Any] = [(bytes, bytes), 256]
+VERSION, PACKS = (U, 32), [(32, range(FULL + 1), range(1, 3), EPOCH, 32, 32, bytes)]
+REF = (32, LENGTH, LENGTH, range(2), U, U, U)
+SIGNED = shape((bytes, [(32, 64), 64]))
+TRUST = shape((U, 32, 32, U, U, range(1, 65), [(32, range(32), bytes, U, U, shape(VERSION) | None), 4096]))
+SLOT = (16, range(256), range(1, 3), EPOCH, bytes, bytes, bytes, bytes, U, U, 32)
+KEYSET = shape(
+    (32, U, 32, VERSION, U, range(1, 2), EPOCH, bytes, [(EPOCH, bytes, bytes)], [(1216, 1216)], [SLOT, 4096])
+)
+ARGON2 = (32, range(65536, 4194305), range(3, 65), range(1, 17))
+PARAMS = {1: shape((1168,)), 2: shape((80,)), 3: shape(ARGON2)}  # by kind of slot
+ENTRY = (bytes, range(1, 4), MODE, int, U, XATTRS, bytes, bytes, [REF, 1024], [(U, U), 16384], [(*REF, U)])
+PAGE, CHUNKS = shape((range(1, 2), PACKS, [ENTRY])), shape((range(2, 3), PACKS, [REF]))
+PAGES = shape((PACKS, [(*REF, U, U, bytes)]))
+SNAPSHOT = (32, U, 32, U, EPOCH, VERSION, VERSION, (str, bytes, str, 16), str, str, str, bytes, (MODE, int, XATTRS))
+CONTROL = {  # pack type, kind of signature, body
+    "snapshots": (3, "snapshot", shape((*SNAPSHOT, (U,) * 7, 32, [32, 7]))),
+    "heads": (4, "head", shape((32, U, 32, U, 32, U, U))),
+    "tags": (5, "tags", shape((32, U, 32, U, [(str, bytes)]))),
+}
+TAG = shape((32, str, U, 32, U))
+MARKER = (
     rb'{"created":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ","format":"datasync","hash":"[0-9a-f]{64}",'
     rb'"naming":"(numbered|hashed)","repository":"[0-9a-f]{32}","version":1}\n'
 )
-HEADER = struct.Struct("<8s4BI32s32s32sI")  # section 8: magic … sealed key length
-
-U = Annotated[int, Meta(ge=0)]
-Epoch = Annotated[int, Meta(ge=1, le=65535)]
-Mode = Annotated[int, Meta(ge=0, le=0o7777)]
-Length = Annotated[int, Meta(ge=1, le=4 * MIB)]
-B16 = Annotated[bytes, Meta(min_length=16, max_length=16)]
-B32 = Annotated[bytes, Meta(min_length=32, max_length=32)]
-B64 = Annotated[bytes, Meta(min_length=64, max_length=64)]
-B80 = Annotated[bytes, Meta(min_length=80, max_length=80)]
-B1168 = Annotated[bytes, Meta(min_length=1168, max_length=1168)]
-B1216 = Annotated[bytes, Meta(min_length=1216, max_length=1216)]
-Version = tuple[U, B32]  # number and hash of a stored object
-Xattrs = Annotated[list[tuple[bytes, bytes]], Meta(max_length=256)]
-Signed = tuple[bytes, Annotated[list[tuple[B32, B64]], Meta(min_length=1, max_length=64)]]
-Principal = tuple[B32, Annotated[int, Meta(ge=0, le=31)], bytes, U, U, Version | None]
-Principals = Annotated[list[Principal], Meta(max_length=4096)]
-Trust = tuple[U, B32, B32, U, U, Annotated[int, Meta(ge=1, le=64)], Principals]
-Slot = tuple[B16, U, Literal[1, 2], Epoch, bytes, bytes, bytes, bytes, U, U, B32]
-Slots = Annotated[list[Slot], Meta(max_length=4096)]
-Chain, Public = list[tuple[Epoch, bytes, bytes]], list[tuple[B1216, B1216]]
-Keyset = tuple[B32, U, B32, Version, U, Literal[1], Epoch, bytes, Chain, Public, Slots]
-Memory = Annotated[int, Meta(ge=1 << 16, le=1 << 22)]
-Passes, Lanes = Annotated[int, Meta(ge=3, le=64)], Annotated[int, Meta(ge=1, le=16)]
-PARAMS: dict[int, Any] = {1: tuple[B1168], 2: tuple[B80], 3: tuple[B32, Memory, Passes, Lanes]}  # by kind of slot
+Reference = namedtuple("Reference", "id raw stored form pack position offset covers bytes first", defaults=(0, 0, b""))
+Entry = namedtuple("Entry", "path kind mode mtime_ns size xattrs target link chunks holes lists")
+Pieces = Iterator[tuple[int, bytes]]  # (offset, bytes) of a file in order; what is between them is holes
 
 
 class Refused(Exception):
@@ -79,8 +92,8 @@ class Refused(Exception):
 def refusing(name: str) -> Iterator[None]:
     try:
         yield
-    except FAILURES as error:
-        raise Refused(name, str(error) or f"authentication failed ({type(error).__name__})") from error
+    except (ValueError, OSError, InvalidSignature, InvalidTag, zstandard.ZstdError) as error:
+        raise Refused(name, str(error) or type(error).__name__) from error
 
 
 def check(holds: object, why: str) -> None:
@@ -88,70 +101,538 @@ def check(holds: object, why: str) -> None:
         raise ValueError(why)
 
 
+def digest(data: bytes, key: bytes | None = None) -> bytes:
+    return (blake3(data, key=key) if key else blake3(data)).digest()
+
+
+def hkdf(key: bytes, info: bytes, length: int = 32, salt: bytes = b"") -> bytes:
+    return HKDF(algorithm=SHA512(), length=length, salt=salt, info=b"datasync/v1/" + info).derive(key)
+
+
+def padme(size: int) -> int:
+    exponent = size.bit_length() - 1
+    unit = 1 << (exponent - exponent.bit_length())
+    return max(BLOCK, -(-size // unit) * unit)
+
+
 def ascending(values: Iterable[Any]) -> bool:
     return all(a < b for a, b in pairwise(values))
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A structure whose fields are decoded, and refused, by their types."""
+def parse(data: bytes, fields: Any) -> Any:
+    value = msgpack.decode(data, type=fields)
+    check(msgpack.encode(value) == data, "not the one MessagePack encoding")
+    return value
 
 
-class PackRef(Record, frozen=True):
-    id: B32
-    size: Annotated[int, Meta(ge=BLOCK, le=FULL)]
-    source: int
-    epoch: Epoch
-    salt: B32
-    commitment: B32
-    sealed: bytes
+def open_signed(data: bytes, kind: str) -> tuple[bytes, set[bytes]]:
+    """Return the body and its signers; every listed signature is valid."""
+    body, signatures = parse(data, SIGNED)
+    check(signatures and ascending(signer for signer, _ in signatures), "signatures not in order")
+    for signer, signature in signatures:
+        message = f"datasync/v1/sign/{kind}\0".encode() + body
+        ed25519.Ed25519PublicKey.from_public_bytes(signer).verify(signature, message)
+    return body, {signer for signer, _ in signatures}
 
 
-class Reference(Record, frozen=True):
-    id: B32
-    raw: Length
-    stored: Length
-    form: Literal[0, 1]
-    pack: U
-    position: U
-    offset: U
+def open_plain(data: bytes, kind: int) -> tuple[bytes, set[bytes]]:
+    check(data[:12] == b"DSYNPLN1" + bytes([kind, 0, 0, 0]), "wrong header of a plain object")
+    end = 16 + int.from_bytes(data[12:16], "little")
+    check(end <= 16 + 16 * MIB and len(data) == padme(end), "wrong payload length or padded size")
+    check(not data[end:].strip(b"\0"), "padding is not zero")
+    return open_signed(data[16:end], ("trust", "keyset")[kind - 1])
 
 
-class ListRef(Reference, frozen=True):
-    bytes: U
+def committed(key: bytes, info: bytes, salt: bytes, commitment: bytes) -> AESGCM:
+    keys = hkdf(key, info, 64, salt)
+    check(keys[32:] == commitment, "key commitment does not match")
+    return AESGCM(keys[:32])
 
 
-class PageRef(Reference, frozen=True):
-    entries: U
-    bytes: U
-    first: bytes
+def open_box(box: bytes, key: bytes, label: str, context: bytes) -> bytes:
+    aead = committed(key, f"box/{label}\0".encode() + context, box[:32], box[32:64])
+    return aead.decrypt(bytes(12), box[64:], b"")
 
 
-class Entry(Record, frozen=True):
-    path: Annotated[bytes, Meta(max_length=65535)]
-    kind: Literal[1, 2, 3]
-    mode: Mode
-    mtime_ns: int
-    size: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-    xattrs: Xattrs
-    target: Annotated[bytes, Meta(max_length=65535)]
-    link: bytes
-    chunks: Annotated[list[Reference], Meta(max_length=1024)]
-    holes: Annotated[list[tuple[U, Length]], Meta(max_length=16384)]
-    lists: list[ListRef]
+def key_pair(secret: bytes) -> tuple[Any, bytes, hpke.KEM]:
+    """Return private key, public key and KEM: X-Wing of 96 bytes (ML-KEM seed, X25519), X25519 of 32."""
+    second = x25519.X25519PrivateKey.from_private_bytes(secret[-32:])
+    public = second.public_key().public_bytes_raw()
+    if len(secret) == 32:
+        return second, public, hpke.KEM.X25519
+    first = mlkem.MLKEM768PrivateKey.from_seed_bytes(secret[:64])
+    public = first.public_key().public_bytes_raw() + public
+    return hpke.MLKEM768X25519PrivateKey(first, second), public, hpke.KEM.MLKEM768_X25519
 
-    def __post_init__(self) -> None:
-        rules = {
-            "path": b"\0" not in self.path and all(0 < len(p) < 256 for p in self.path.split(b"/")),
-            "path, has a dot component": not {b".", b".."} & set(self.path.split(b"/")),
-            "size": self.kind == 1 or not (self.size or self.holes or self.chunks or self.lists),
-            "target": (self.kind == 3) == bool(self.target) and b"\0" not in self.target,
-            "link": not self.link or (len(self.link) == 32 and self.kind != 2),
-            "holes": all(a + n < b for (a, n), (b, _) in pairwise(self.holes)),
-            "holes, pass the end": not self.holes or sum(self.holes[-1]) <= self.size,
-            "chunks, has lists too": not (self.chunks and self.lists),
-        }
-        check(all(rules.values()), f"{self.path!r}: wrong {', '.join(k for k, v in rules.items() if not v)}")
-        check_xattrs(self.xattrs)
-        covered = sum(c.raw for c in self.chunks) + sum(ref.bytes for ref in self.lists)
-        check(covered == self.size - sum(n for _, n in self.holes), f"{self.path!r}: chunks do not fill the file")
-        deque(self.place(self.chunks), 0)
+
+def open_hpke(sealed: bytes, secret: bytes, info: bytes) -> bytes:
+    private, _, kem = key_pair(secret)
+    suite = hpke.Suite(kem, hpke.KDF.HKDF_SHA512, hpke.AEAD.AES_256_GCM)
+    key = suite.decrypt(sealed, private, b"datasync/v1/" + info)
+    check(len(key) == 32, "not a 32-byte key")
+    return key
+
+
+def check_title(title: str) -> None:
+    plain = not any(c in "@:/" or unicodedata.category(c) == "Cc" for c in title)
+    check(plain and 1 <= len(title) <= 128 and title not in (".", "..") and title[0] != "-", "forbidden name")
+
+
+def check_xattrs(xattrs: list[tuple[bytes, bytes]]) -> None:
+    size = sum(len(key) + len(value) for key, value in xattrs)
+    check(ascending(key for key, _ in xattrs) and size <= 65536, "extended attributes too large or not in order")
+
+
+def resolve(packs: list[Any], items: list[Any]) -> Iterator[Any]:
+    """Yield the references with their pack's; the lengths in them are sound."""
+    for item in items:
+        check(item[2] < item[1] if item[3] else item[2] == item[1], "wrong lengths in a reference")
+        yield Reference(**dict(zip(Reference._fields, (*item[:4], packs[item[4]], *item[5:]), strict=False)))
+
+
+def check_packs(packs: list[Any], items: Iterable[Any]) -> None:
+    check(list(dict.fromkeys(r[4] for r in items)) == list(range(len(packs))), "packs not in order of first use")
+    check(len({pack[0] for pack in packs}) == len(packs), "a pack is listed twice")
+
+
+def place(entry: Any, chunks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield each chunk with its file offset; they fill what is not holes, and none spans a hole."""
+    marks, at, end = [0, *(m for o, n in entry.holes for m in (o, o + n)), entry.size], 0, 0
+    extents = iter([e for e in zip(marks[::2], marks[1::2], strict=True) if e[0] < e[1]])
+    for chunk in chunks:
+        at, end = next(extents, (at, end)) if at == end else (at, end)
+        check(at + chunk.raw <= end, "a chunk passes the end of its extent")
+        yield at, chunk
+        at += chunk.raw
+    check(at == end and not next(extents, None), "the chunks do not fill the file")
+
+
+def check_entry(e: Any) -> None:
+    parts, holes = e.path.split(b"/"), sum(length for _, length in e.holes)
+    check(all(0 < len(p) < 256 and p not in (b".", b"..") for p in parts) and len(e.path) < BLOCK, "wrong path")
+    check(b"\0" not in e.path + e.target and len(e.target) < BLOCK and (e.kind == 3) == bool(e.target), "wrong target")
+    check(e.kind == 1 or not (e.size or e.holes or e.chunks or e.lists), "content of what is not a file")
+    check(len(e.link) in ((0,) if e.kind == 2 else (0, 32)), "wrong link")
+    apart = all(a + n < b for (a, n), (b, _) in pairwise(e.holes)) and all(n for _, n in e.holes)
+    check(apart and sum(e.holes[-1] if e.holes else ()) <= e.size, "wrong holes")
+    check_xattrs(e.xattrs)
+    check(not e.lists or (not e.chunks and sum(r.covers for r in e.lists) + holes == e.size), "wrong lists")
+    if not e.lists:
+        list(place(e, e.chunks))
+
+
+class Pack:
+    """A sealed object: header, footer and padding are checked now, each chunk when it is asked for."""
+
+    def __init__(self, data: bytes, dataset: "Dataset", kind: int) -> None:
+        check(BLOCK <= len(data) <= FULL, "not the size of a pack")
+        *fixed, source, self.epoch, id, salt, commitment, sealed = HEADER.unpack_from(data)
+        check((*fixed, id) == (b"DSYNPACK", 1, 1, kind, dataset.id), "wrong magic, version, suite, type or dataset")
+        check((source, sealed) in ((1, 0), (2, 1168)), "wrong key source or length of the sealed key")
+        key = (dataset.data if kind == 1 else dataset.meta).get(self.epoch, b"")
+        check(key, f"no key for epoch {self.epoch}")
+        self.raw, self.header = data, data[: 116 + sealed]
+        if source == 2:
+            key = open_hpke(self.header[116:], hkdf(key, b"key-pair", 96), b"sealed-pack\0" + data[:48])
+        self.aead = committed(key, b"pack\0" + data[:48], salt, commitment)
+        n, rest = divmod(int.from_bytes(data[-4:], "little") - 20, 41)
+        start = len(data) - 24 - 41 * n
+        check(not rest and 0 <= n <= 16384 and start >= len(self.header) + 16, "wrong footer length")
+        footer = self._open(3, n + 1, start, 4 + 41 * n)
+        self.chunks = list(struct.iter_unpack("<32sBII", footer[4:]))  # id, form, raw, stored
+        sound = all(0 < s <= r <= 4 * MIB and form == (s < r) for _, form, r, s in self.chunks)
+        self.offsets = list(accumulate((chunk[3] + 16 for chunk in self.chunks), initial=len(self.header)))
+        size = start - self.offsets[n] - 16
+        check(sound and size >= 0 and int.from_bytes(footer[:4], "little") == n, "wrong number, form or lengths")
+        check(not self._open(2, n, self.offsets[n], size).strip(b"\0"), "padding is not zero")
+        check(len(data) in (FULL, padme(len(data) - size)), "not the padded size")
+
+    def _open(self, what: int, at: int, start: int, size: int, form: int = 0, raw: int = 0, id: bytes = ZERO) -> bytes:
+        aad = self.header + struct.pack("<BIBI", what, at, form, raw or size) + id
+        return self.aead.decrypt(at.to_bytes(12, "little"), self.raw[start : start + size + 16], aad)
+
+    def chunk(self, position: int, id_key: bytes | None = None) -> bytes:
+        """Return the plaintext at *position*; chunks of control objects have no id key."""
+        id, form, raw, stored = self.chunks[position]
+        data = self._open(1, position, self.offsets[position], stored, form, raw, id)
+        if form:
+            check(zstandard.frame_content_size(data) in (raw, -1), "a zstd frame of another length")
+            data = zstandard.ZstdDecompressor().decompress(data, max_output_size=raw, allow_extra_data=False)
+        check(len(data) == raw and digest(data, id_key) == id, f"position {position}: wrong length or id")
+        return data
+
+
+class Dataset:
+    """One dataset, opened by its chain of trust roots, its newest keyset and one slot of that."""
+
+    def __init__(self, directory: Path, id: bytes, identity: bytes | None, passphrase: str | None) -> None:
+        self.directory, self.id, self.prefix = directory, id, f"d/{id.hex()}"
+        self.data: dict[int, bytes] = {}  # keys by epoch; none for a slot that carries metadata keys alone
+        self.meta: dict[int, bytes] = {}
+        self.roots: list[Any] = []  # hash, threshold, principals
+        self.keysets: dict[int, bytes] = {}
+        self.pack = lru_cache(maxsize=6)(self._load_pack)  # at most 192 MiB
+        for n in self.numbered("trust"):
+            name, data = self.load("trust", n)
+            with refusing(name):
+                self._add_root(n, data)
+        for n in self.numbered("keyset"):
+            name, data = self.load("keyset", n)
+            with refusing(name):
+                keyset = self._read_keyset(n, data)
+        with refusing(f"{self.prefix}/keyset"):
+            check(self.keysets, "no keyset")
+            self._unlock(keyset, *self._open_slot(keyset, identity, passphrase))
+            self.name = open_box(keyset[7], self.meta[keyset[6]], "name", id).decode()
+            check_title(self.name)
+
+    def numbered(self, group: str) -> dict[int, list[str]]:
+        """Return the names in *group* by number, ascending; more than one for a number is a conflict."""
+        found: dict[int, list[str]] = {}
+        folder = self.directory / self.prefix / group
+        for leaf in sorted((p.name for p in folder.iterdir()) if folder.is_dir() else (), reverse=True):
+            name, form = f"{self.prefix}/{group}/{leaf}", re.fullmatch(r"([0-9]{20})(-[0-9a-f]{64})?", leaf)
+            with refusing(name):
+                check(form and int(form[1]) < 10**20 - 1, "not the name of a numbered object")
+            found.setdefault(10**20 - 1 - int(leaf[:20]), []).append(name)
+        return found
+
+    def read(self, name: str) -> bytes:
+        with refusing(name):
+            check((self.directory / name).stat().st_size <= FULL, "larger than 32 MiB")
+            data = (self.directory / name).read_bytes()
+            check(name[-65] != "-" or name[-64:] == digest(data).hex(), "is not the hash in its name")
+        return data
+
+    def load(self, group: str, n: int, id: bytes | None = None) -> tuple[str, bytes]:
+        names = [name for name in self.numbered(group).get(n, []) if id is None or digest(self.read(name)) == id]
+        with refusing(f"{self.prefix}/{group}/{10**20 - 1 - n}"):
+            check(len(names) == 1, "conflict between " + " and ".join(names) if names else "missing")
+        return names[0], self.read(names[0])
+
+    def _check_previous(self, group: str, n: int, previous: bytes) -> None:
+        before = [digest(self.read(name)) for name in self.numbered(group).get(n - 1, [])]
+        check(previous == ZERO if n == 1 else not before or previous in before, "previous does not match")
+
+    def _check_owners(self, signers: set[bytes], threshold: int, principals: list[Any]) -> None:
+        owners = {p[0] for p in principals if p[1] & OWNER and not p[5]}
+        check(len(owners & signers) >= threshold, "fewer owners have signed than the threshold")
+
+    def _add_root(self, n: int, data: bytes) -> None:
+        body, signers = open_plain(data, 1)
+        version, dataset, previous, _, self.expires, threshold, principals = parse(body, TRUST)
+        check(version == n == len(self.roots) + 1, "version is not the name's, or one is missing before it")
+        before = (self.id, self.roots[-1][0]) if self.roots else (ZERO, ZERO)
+        check((dataset, previous) == before, "dataset id or previous does not match")
+        check(n > 1 or digest(data) == self.id, "is not the dataset's id")
+        check(ascending(p[0] for p in principals), "principals not in order")
+        self.roots.append((digest(data), threshold, principals))
+        self._check_owners(signers, *self.roots[max(n - 2, 0)][1:])
+
+    def _read_keyset(self, n: int, data: bytes) -> Any:
+        body, signers = open_plain(data, 2)
+        keyset = parse(body, KEYSET)
+        dataset, version, previous, trust, _, _, epoch, _, chain, public, slots = keyset
+        check((dataset, version) == (self.id, n), "wrong dataset id or version")
+        self._check_previous("keyset", n, previous)
+        self._check_owners(signers, *self._root(trust)[1:])
+        check([c[0] for c in chain] == list(range(1, epoch)) and len(public) == epoch, "wrong number of epochs")
+        check(ascending(slot[0] for slot in slots), "slots not in order")
+        for _, kind, _, at, _, fingerprint, params, *_ in slots:
+            check(at <= epoch and len(fingerprint) == {1: 32, 2: 32, 3: 0}.get(kind, len(fingerprint)), "wrong slot")
+            if kind in PARAMS:
+                parse(params, PARAMS[kind])
+        self.keysets[n] = digest(data)
+        return keyset
+
+    def _root(self, version: tuple[int, bytes]) -> Any:
+        n, stored = version
+        check(1 <= n <= len(self.roots) and self.roots[n - 1][0] == stored, "names a trust root that is not stored")
+        return self.roots[n - 1]
+
+    def _open_slot(self, keyset: Any, identity: bytes | None, phrase: str | None) -> tuple[bytes, int]:
+        """Return the key that the widest slot of the current epoch carries, and its scope."""
+        secrets = {1: identity, 2: identity[64:]} if identity else {}
+        for id, kind, scope, epoch, _, fingerprint, params, wrapped, *_ in sorted(keyset[10], key=lambda s: s[2]):
+            binding, key = self.id + struct.pack("<I16sBB", epoch, id, kind, scope), b""
+            if epoch == keyset[6] and kind in secrets and digest(key_pair(secrets[kind])[1]) == fingerprint:
+                key = open_hpke(parse(params, PARAMS[kind])[0], secrets[kind], b"slot\0" + binding)
+                return open_box(wrapped, key, "slot-key", binding), scope
+            if epoch == keyset[6] and kind == 3 and phrase is not None:
+                salt, memory, passes, lanes = parse(params, PARAMS[3])
+                argon2 = Argon2id(salt=salt, length=32, iterations=passes, lanes=lanes, memory_cost=memory)
+                key = argon2.derive(unicodedata.normalize("NFC", phrase).encode())
+                with suppress(ValueError):  # another passphrase than this slot's
+                    return open_box(wrapped, key, "slot-key", binding), scope
+        raise ValueError("no slot of the current epoch opens with the given secrets")
+
+    def _unlock(self, keyset: Any, carried: bytes, scope: int) -> None:
+        """Derive or unwrap every epoch's keys, newest first, and compare the public ones."""
+        root, meta = (carried, hkdf(carried, b"metadata")) if scope == 1 else (b"", carried)
+        for epoch in range(keyset[6], 0, -1):
+            check(len(meta) == 32 and len(root) == (32 if scope == 1 else 0), "not a 32-byte key")
+            check(not root or meta == hkdf(root, b"metadata"), f"epoch {epoch}: another metadata key")
+            self.meta[epoch] = meta
+            self.data |= {epoch: hkdf(root, b"data")} if root else {}
+            for key, public in zip((self.data.get(epoch), meta), keyset[9][epoch - 1], strict=True):
+                check(not key or key_pair(hkdf(key, b"key-pair", 96))[1] == public, f"epoch {epoch}: other public key")
+            if epoch > 1:
+                _, wrapped_root, wrapped_meta = keyset[8][epoch - 2]
+                context = self.id + struct.pack("<I", epoch - 1)
+                meta = open_box(wrapped_meta, hkdf(meta, b"metadata-chain"), "metadata-chain", context)
+                root = open_box(wrapped_root, hkdf(root, b"chain"), "chain", context) if root else b""
+
+    def authorize(self, signers: set[bytes], roles: int, seq: int = 0, id: bytes = b"") -> None:
+        """Refuse unless one signer has one of *roles*; a removed one only up to its last snapshot."""
+        for signer, held, _, _, _, removed in self.roots[-1][2]:
+            past = removed and (seq > removed[0] or (seq == removed[0] and id != removed[1]))
+            if signer in signers and held & roles and not past:
+                return
+        raise ValueError("not signed by anyone with the role for it")
+
+    def control(self, group: str, n: int, id: bytes | None = None) -> tuple[str, Pack, Any, set[bytes]]:
+        name, data = self.load(group, n, id)
+        kind, label, fields = CONTROL[group]
+        with refusing(name):
+            pack = Pack(data, self, kind)
+            check(pack.chunks, "no chunk")
+            body, signers = open_signed(pack.chunk(0), label)
+            found = parse(body, fields)
+            check(found[:2] == (self.id, n), "another dataset's, or another number than in its name")
+            self._check_previous(group, n, found[2])
+            lists = found[-1] if group == "snapshots" else []
+            check([chunk[0] for chunk in pack.chunks[1:]] == lists, "chunks are not those that its body lists")
+        return name, pack, found, signers
+
+    def snapshots(self) -> "list[Snapshot]":
+        return [Snapshot(self, n) for n in self.numbered("snapshots")]
+
+    def head(self) -> "Snapshot | None":
+        """Return the snapshot that the newest head names; None before the first."""
+        if not (found := self.numbered("heads")):
+            return None
+        name, _, (*_, seq, id, _, expires), signers = self.control("heads", max(found))
+        with refusing(name):
+            self.authorize(signers, WRITER | PUSHER, seq, id)
+            check(time.time() * 1000 <= expires, "the newest head has expired")
+        return Snapshot(self, seq, id)
+
+    def tags(self) -> dict[str, tuple[int, bytes]]:
+        """Return the seq and snapshot id of each tag."""
+        tags: dict[str, tuple[int, bytes]] = {}
+        if found := self.numbered("tags"):
+            name, _, (*_, table), signers = self.control("tags", max(found))
+            with refusing(name):
+                self.authorize(signers, OWNER | WRITER | TAGGER)
+                check(ascending(title for title, _ in table), "tags not in order")
+                for title, assignment in table:
+                    check_title(title)
+                    body, signers = open_signed(assignment, "tag")
+                    dataset, assigned, seq, id, _ = parse(body, TAG)
+                    check((dataset, assigned) == (self.id, title), f"tag {title!r}: another's assignment")
+                    self.authorize(signers, OWNER | WRITER | TAGGER, seq, id)
+                    tags |= {title: (seq, id)} if seq else {}
+        return tags
+
+    def _load_pack(self, id: bytes, kind: int) -> Pack:
+        name = f"{self.prefix}/packs/{id.hex()[:2]}/{id.hex()}"
+        data = self.read(name)
+        with refusing(name):
+            check(digest(data) == id, "is not its id")
+            return Pack(data, self, kind)
+
+    def fetch(self, ref: Any, kind: int, id_key: bytes) -> bytes:
+        """Return the plaintext that *ref* names."""
+        pack_id, size, source, epoch, salt, commitment, sealed = ref.pack
+        pack = self.pack(pack_id, kind)
+        with refusing(f"chunk {ref.id.hex()}"):
+            head = HEADER.pack(b"DSYNPACK", 1, 1, kind, source, epoch, self.id, salt, commitment, len(sealed))
+            check((head + sealed, size) == (pack.header, len(pack.raw)), "its pack reference is not the pack's header")
+            there = list(zip(pack.chunks, pack.offsets, strict=False))[ref.position : ref.position + 1]
+            check(there == [((ref.id, ref.form, ref.raw, ref.stored), ref.offset)], "is not where its reference says")
+            return pack.chunk(ref.position, id_key)
+
+
+class Snapshot:
+    """One verified snapshot; its pages are read as `entries` goes."""
+
+    def __init__(self, dataset: Dataset, seq: int, id: bytes | None = None) -> None:
+        self.dataset, self.seq = dataset, seq
+        self.name, pack, self.body, signers = dataset.control("snapshots", seq, id)
+        _, _, _, _, epoch, (version, keyset), trust, self.source, tool, message, chunker, id_key = self.body[:12]
+        self.root, self.totals, manifest, _ = self.body[12:]
+        with refusing(self.name):
+            self.id = digest(pack.raw)
+            check(len(signers) == 1, "not signed by one writer alone")
+            dataset.authorize(signers, WRITER | PUSHER, seq, self.id)
+            dataset._root(trust)
+            known = 1 <= version <= max(dataset.keysets) and dataset.keysets.get(version, keyset) == keyset
+            check(known and epoch == pack.epoch, "names a keyset that is not stored, or another epoch than its pack's")
+            check(re.fullmatch("datasync .+", tool) and len(message.encode()) <= 4096, "wrong tool or message")
+            check(chunker in ("cdc", "fixed"), "wrong chunker")
+            check_xattrs(self.root[2])
+            self.id_key, self.own_key = hkdf(dataset.meta[1], b"id"), bool(id_key)
+            if id_key:
+                secret = hkdf(dataset.meta[epoch], b"key-pair", 96)
+                self.id_key = open_hpke(id_key, secret, b"id-key\0" + dataset.id)
+            self.pages: list[Any] = []
+            for position in range(1, len(pack.chunks)):
+                packs, pages = parse(pack.chunk(position), PAGES)
+                check_packs(packs, pages)
+                self.pages += resolve(packs, pages)
+            check(digest(b"".join(page.id for page in self.pages)) == manifest, "wrong root hash")
+
+    def _page(self, ref: Any, fields: Any) -> tuple[list[Any], list[Any]]:
+        data = self.dataset.fetch(ref, 2, self.id_key)
+        check(len(data) <= 2 * MIB, "larger than 2 MiB")
+        _, packs, items = parse(data, fields)
+        check(items, "empty")
+        return packs, items
+
+    def entries(self) -> Iterator[tuple[Any, Pieces]]:
+        """Yield each entry with its content to read; order, parents, links and totals are checked across pages."""
+        last, folders, totals = b"", {b""}, [0] * 6
+        groups: dict[bytes, Any] = {}
+        for page in self.pages:
+            with refusing(f"page {page.id.hex()}"):
+                packs, items = self._page(page, PAGE)
+                check_packs(packs, [ref for item in items for ref in (*item[8], *item[10])])
+                summary = (len(items), sum(item[4] for item in items), items[0][0])
+                check(summary == page[7:], "other entries, bytes or first path than its page list says")
+                for item in items:
+                    chunks, lists = list(resolve(packs, item[8])), list(resolve(packs, item[10]))
+                    e = Entry._make(item)._replace(chunks=chunks, lists=lists)
+                    check_entry(e)
+                    check(last < e.path.replace(b"/", b"\0"), f"{e.path!r}: not in order")
+                    check(e.path.rpartition(b"/")[0] in folders, f"{e.path!r}: no parent directory before it")
+                    last = e.path.replace(b"/", b"\0")
+                    folders |= {e.path} if e.kind == 2 else set()
+                    inode = (*e[1:8], [c.id for c in e.chunks], e.holes, [r.id for r in e.lists])
+                    first, same = groups.setdefault(e.link, (e.path, inode)) if e.link else (b"", inode)
+                    named = not e.link or self.own_key or e.link == digest(first, hkdf(self.dataset.meta[1], b"link"))
+                    check(named and same == inode, f"{e.path!r}: wrong link, or differs from its hard links")
+                    counts = (1, e.kind == 1, e.kind == 2, e.kind == 3, e.size, sum(n for _, n in e.holes))
+                    totals = [a + b for a, b in zip(totals, counts, strict=True)]
+                    yield e, self._pieces(e)
+        with refusing(self.name):
+            check(tuple(totals) == self.totals[:6], "totals do not match the entries")
+
+    def _chunks(self, entry: Any) -> Iterator[Any]:
+        yield from entry.chunks
+        for ref in entry.lists:
+            packs, items = self._page(ref, CHUNKS)
+            check_packs(packs, items)
+            check(sum(item[1] for item in items) == ref.covers, "covers other bytes than its reference says")
+            yield from resolve(packs, items)
+
+    def _pieces(self, entry: Any) -> Pieces:
+        with refusing(f"content of {entry.path!r}"):
+            for offset, chunk in place(entry, self._chunks(entry)):
+                yield offset, self.dataset.fetch(chunk, 1, self.id_key)
+
+    def tree_digest(self) -> str:
+        """Hash the entries with their content; how it is chunked, and where holes are, does not matter."""
+        return hash_tree((*e[:7], e.link, pieces) for e, pieces in self.entries())
+
+
+def hash_tree(lines: Iterable[tuple[Any, ...]]) -> str:
+    tree = blake3()
+    firsts: dict[Any, bytes] = {}
+    for path, *fields, link, pieces in lines:
+        first = firsts.setdefault(link, path) if link else path
+        tree.update(msgpack.encode((path, fields, hash_content(pieces), first)))
+    return tree.hexdigest()
+
+
+def hash_content(pieces: Pieces) -> bytes:
+    """Hash each 64 KiB block that is not all zero after its index: the same for a hole and for written zeros."""
+    content, index, block = blake3(), 0, bytearray(BLOCK)
+    for offset, data in (*pieces, (1 << 63, b"\0")):
+        for at in range(offset // BLOCK * BLOCK, offset + len(data), BLOCK):
+            if at != index:
+                content.update(struct.pack("<Q", index) + block if any(block) else b"")
+                index, block = at, bytearray(BLOCK)
+            part = data[max(at - offset, 0) : at - offset + BLOCK]
+            block[max(offset - at, 0) : max(offset - at, 0) + len(part)] = part
+    return content.digest()
+
+
+def read_extents(fd: int, size: int) -> Pieces:
+    end = 0
+    while end < size:
+        try:
+            start = os.lseek(fd, end, os.SEEK_DATA)
+        except OSError:  # ENXIO: no data up to the end
+            return
+        end = os.lseek(fd, start, os.SEEK_HOLE)
+        for at in range(start, end, MIB):
+            yield at, os.pread(fd, min(MIB, end - at), at)
+
+
+def walk(root: Path) -> Iterator[tuple[Any, ...]]:
+    """Yield what `hash_tree` needs of each path below *root*, in the manifest's order, by open directories alone."""
+    kinds = {stat.S_IFREG: 1, stat.S_IFDIR: 2, stat.S_IFLNK: 3}
+    fd = os.open(root, os.O_RDONLY)
+    stack = [(fd, b"", iter(sorted(map(os.fsencode, os.listdir(fd)))))]
+    while stack:
+        parent, prefix, names = stack[-1]
+        if (name := next(names, None)) is None:
+            os.close(stack.pop()[0])
+            continue
+        info = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        kind, size = kinds.get(stat.S_IFMT(info.st_mode), 0), info.st_size
+        line = (prefix + name, kind, stat.S_IMODE(info.st_mode), info.st_mtime_ns, size if kind == 1 else 0)
+        link = (info.st_ino, info.st_dev) if kind != 2 else b""
+        if kind == 3:
+            yield *line, [], os.readlink(name, dir_fd=parent), link, iter(())
+        elif kind:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=parent)
+            xattrs = sorted((os.fsencode(k), os.getxattr(fd, k)) for k in os.listxattr(fd) if k.startswith("user."))
+            yield *line, xattrs, b"", link, read_extents(fd, size if kind == 1 else 0)
+            if kind == 1:
+                os.close(fd)
+            else:
+                stack.append((fd, prefix + name + b"/", iter(sorted(map(os.fsencode, os.listdir(fd))))))
+
+
+def describe(root: Path) -> str:
+    """Return the `tree_digest` of a directory tree; the root's own metadata is not part of it."""
+    return hash_tree(walk(root))
+
+
+def check_marker(data: bytes) -> None:
+    stored = re.search(rb'"hash":"([0-9a-f]{64})",', data)
+    text = data.replace(stored[0], b"", 1)[:-1] if stored else b""
+    check(len(data) <= 4096 and stored and digest(text).hex().encode() == stored[1], "its hash does not match")
+    version = re.search(rb'"version":([0-9]+)[,}]', data)
+    check(version and int(version[1]) <= 1, "made by a newer datasync")
+    check(re.fullmatch(MARKER, data), "not in its one form")
+
+
+def open_repository(directory: Path, identity: bytes | None = None, passphrase: str | None = None) -> list[Dataset]:
+    """Open every dataset with the given secrets; *identity* is the ML-KEM seed and the X25519 key."""
+    with refusing("datasync.json"):
+        check_marker((directory / "datasync.json").read_bytes())
+    folders = sorted(p.name for p in (directory / "d").iterdir()) if (directory / "d").is_dir() else []
+    for folder in folders:
+        with refusing(f"d/{folder}"):
+            check(re.fullmatch("[0-9a-f]{64}", folder), "not a dataset id")
+    return [Dataset(directory, bytes.fromhex(folder), identity, passphrase) for folder in folders]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Print the datasets, snapshots and tree digests of a repository.")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--identity", type=Path, required=True, help="TOML file with mlkem_seed and x25519 in hex")
+    parser.add_argument("--passphrase-env", metavar="NAME", help="environment variable that holds the passphrase")
+    arguments = parser.parse_args()
+    secrets = tomllib.loads(arguments.identity.read_text())
+    identity = bytes.fromhex(secrets["mlkem_seed"] + secrets["x25519"])
+    for dataset in open_repository(arguments.directory, identity, os.environ.get(arguments.passphrase_env or "")):
+        print(f"dataset {dataset.id.hex()} {dataset.name}")
+        for snapshot in dataset.snapshots():
+            print(f"snapshot {snapshot.seq} {snapshot.id.hex()} tree {snapshot.tree_digest()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -120,6 +120,21 @@ def push(
         )
 
 
+def count_only(root: Path, options: PushOptions, report: Callable[[Progress], None]) -> PushResult:
+    """Walk the tree at *root* and count what a first push would read; nothing is read or written."""
+    started, changes, skipped, size = time.monotonic(), Changes(), list[Skipped](), 0
+    with SourceTree.open(root) as tree:
+        rules = IgnoreRules(include=options.include, exclude=options.exclude)
+        for found in scan(tree, rules, skipped.append, one_file_system=options.one_file_system):
+            changes.found += 1
+            changes.added += 1
+            size += found.size
+    progress = Progress(changes.found, 0, 0, 0)
+    report(progress)
+    totals = Totals(changes.found, 0, 0, 0, size, 0, len(skipped))
+    return PushResult(None, False, totals, changes, progress, skipped, time.monotonic() - started)
+
+
 class _Run:
     def __init__(
         self,
@@ -364,6 +379,7 @@ class _Run:
             manifest,
             tuple(hash_bytes(item) for item in lists),
         )
+        history.check_current()
         snapshot = history.commit(body, lists, lambda: self._baseline.check_condemned(pages, self._record))
         self._finish(pages, snapshot)
         return snapshot, True

@@ -38,9 +38,15 @@ class ManifestReader:
         self.snapshot = snapshot
         self.id_key = _id_key(keyring, snapshot)
 
-    def pages(self) -> Iterator[tuple[PageRef, PackRef, Page, bytes]]:
-        """Yield each page with its reference, its pack and its plaintext; refuse pages that do not follow each other."""
-        refs = self.snapshot.pages()
+    def pages(
+        self, *, start: int = 0, end: int | None = None, skip: frozenset[bytes] = frozenset()
+    ) -> Iterator[tuple[PageRef, PackRef, Page, bytes]]:
+        """Yield each page with its reference, its pack and its plaintext; refuse pages that do not follow each other.
+
+        *start* and *end* choose pages by number, *skip* leaves pages out by id; then parents are not checked.
+        """
+        refs = [pair for pair in self.snapshot.pages()[start:end] if pair[0].id not in skip]
+        whole = not start and end is None and not skip
         rounds = (refs[start : start + PAGES_AT_ONCE] for start in range(0, len(refs), PAGES_AT_ONCE))
         last, parents = b"", [b""]
         for group, blobs in ahead(self._fetch, rounds, threads=2, window=3):
@@ -50,7 +56,8 @@ class ManifestReader:
                 if page.entries[0].path != ref.first or len(page.entries) != ref.entries:
                     raise FormatError(f"{what}: expected {ref.entries} entries from {ref.first!r}, found others")
                 check_order(last, page.entries[0].path, what)
-                _check_parents(page.entries, parents, what)
+                if whole:
+                    _check_parents(page.entries, parents, what)
                 last = page.entries[-1].path
                 yield ref, pack, page, blob
 

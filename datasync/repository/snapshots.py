@@ -12,7 +12,7 @@ import msgspec
 
 from datasync.crypto.hashing import hash_all, hash_bytes
 from datasync.crypto.signatures import SigningKey
-from datasync.errors import AlreadyExists, IntegrityError, NotAuthorized, NotFound, RollbackError
+from datasync.errors import AlreadyExists, IntegrityError, NotAuthorized, NotFound, RollbackError, StorageUnavailable
 from datasync.format import pack as packs
 from datasync.format.control import Head
 from datasync.format.encoding import decode, encode
@@ -60,6 +60,10 @@ class Snapshot:
     def name(self) -> str:
         """Words for messages."""
         return f"snapshot {self.body.seq} ({self.id.hex()[:16]})"
+
+
+class KeysMoved(StorageUnavailable):
+    """Trust root or keyset are newer than those that the dataset was opened with: open it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +213,15 @@ class History:
         return self._read(item, item.digest)
 
     # writing
+
+    def check_current(self) -> None:
+        """Raise `KeysMoved` when the store has a newer trust root or keyset than this was opened with."""
+        for kind, known in (("trust", self.trusted.root.version), ("keyset", self.keyset.keyset.version)):
+            found = numbered.newest(self.store, self.prefix(kind))
+            if found is None or found.number < known:
+                raise RollbackError(f"{self.prefix(kind)}: this machine has seen number {known}, the store offers {found.number if found else 'none'}")
+            if found.number > known:
+                raise KeysMoved(f"{self.prefix(kind)}: number {found.number} was made meanwhile: run the same line again")
 
     def commit(self, body: Body, lists: list[bytes], condemned: Callable[[], None]) -> Snapshot:
         """Create the snapshot after the newest one, then its head; return it.

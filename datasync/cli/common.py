@@ -1,0 +1,61 @@
+"""Options that every command has, and the session that they make."""
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from datasync.cli.output import Output
+from datasync.config import Flags, load_config
+from datasync.service.session import Session
+
+
+def common(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --json, -q, -v, --config, --repository and --trust; pass an `Output` and `Flags`."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print NDJSON events; the last line is the result.")
+    @click.option("-q", "--quiet", is_flag=True, help="Print no messages but errors.")
+    @click.option("-v", "--verbose", count=True, help="Print more; -vv prints tracebacks.")
+    @click.option("--config", type=click.Path(path_type=Path), help="Read this configuration file alone.")
+    @click.option("--repository", metavar="URL", help="The repository (or DATASYNC_REPOSITORY).")
+    @click.option("--trust", multiple=True, metavar="ID", help="A dataset id to trust (or DATASYNC_TRUST).")
+    @functools.wraps(function)
+    def wrapper(
+        *args: Any,
+        as_json: bool,
+        quiet: bool,
+        verbose: int,
+        config: Path | None,
+        repository: str | None,
+        trust: tuple[str, ...],
+        **kwargs: Any,
+    ) -> Any:
+        flags = Flags(repository=repository, config=config, trust=trust)
+        return function(*args, output=Output(as_json=as_json, quiet=quiet, verbose=verbose), flags=flags, **kwargs)
+
+    return wrapper
+
+
+def _ask(name: str, dataset: str) -> bool:
+    click.echo(f"Dataset {name!r} is not known on this machine. Its trust root is\n  {dataset}", err=True)
+    return click.confirm("Is that what its owner told you?", err=True)
+
+
+@contextmanager
+def session(flags: Flags, output: Output) -> Iterator[Session]:
+    """Yield a session for *flags*; on a terminal it asks before it trusts a new dataset."""
+    terminal = sys.stdin.isatty() and sys.stderr.isatty() and not output.as_json
+    opened = Session(load_config(flags), ask=_ask if terminal else None, warn=output.warn)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def short(digest: bytes) -> str:
+    """Return the first digits of an id."""
+    return digest.hex()[:16]

@@ -1,0 +1,28 @@
+"""datasync config."""
+
+import click
+
+from datasync.cli.common import common
+from datasync.cli.output import Output
+from datasync.config import Flags, load_config
+
+
+@click.command("config")
+@common
+def command(output: Output, flags: Flags) -> None:
+    """Show the settings in force and the files that they came from. Secrets are never shown."""
+    config = load_config(flags)
+    fields: dict[str, object] = {
+        "repository": config.repository,
+        "identity": str(config.identity),
+        "trust": list(config.trust),
+        "passphrase": "set" if config.passphrase else "not set",
+        "push.chunker": config.chunker,
+        "cache.dirs": [str(config.cache)],
+        "state": str(config.state),
+        "evidence": str(config.evidence),
+        "files": [str(path) for path in config.files],
+    }
+    for key, value in fields.items():
+        output.line(f"{key} = {value}")
+    output.result(**fields)

@@ -1,0 +1,111 @@
+"""`datasync`: finds the command's module when it is asked for, so `--version` and `--help` import no engine.
+
+Turns errors into one line on stderr and the exit codes of `datasync.errors`; a traceback only with -vv. 130 and 143 after SIGINT and SIGTERM: the same line
+resumes.
+"""
+
+import importlib
+import signal
+import sys
+import traceback
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from datasync import __version__
+from datasync.errors import DatasyncError, StorageUnavailable
+
+COMMANDS = {
+    "init": "Make a repository, and an identity if there is none",
+    "push": "Push a directory: what changed goes up, sealed",
+    "pull": "Restore a snapshot into a directory",
+    "warm": "Make a snapshot ready in the node's cache and print its path",
+    "run": "Warm datasets, then run a command that reads them",
+    "status": "Show the repository, its datasets and their newest snapshots",
+    "ls": "List datasets, or the entries of a snapshot",
+    "log": "List the snapshots of a dataset",
+    "diff": "Show what differs between two snapshots",
+    "du": "Show raw, deduplicated and stored sizes",
+    "tag": "Set, remove or list the tags of a dataset",
+    "verify": "Check snapshots and packs",
+    "config": "Show the settings in force",
+    "completion": "Print a shell's completion script",
+    "demo": "Run the main job on an example dataset, in a temporary directory",
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"datasync.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="datasync")
+def cli() -> None:
+    """Secure dataset staging for rented GPU nodes."""
+
+
+def _stop(number: int, _: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def main() -> NoReturn:
+    """Run the command line."""
+    signal.signal(signal.SIGTERM, _stop)
+    sys.exit(_run(sys.argv[1:]))
+
+
+def _run(arguments: list[str]) -> int:
+    loud = any(item.startswith("-") and not item.startswith("--") and item.count("v") >= 2 for item in arguments)
+    try:
+        result: Any = cli.main(arguments, prog_name="datasync", standalone_mode=False)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except DatasyncError as error:
+        return _fail(arguments, error, str(error), error.exit_code, loud=loud)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail(arguments, None, "interrupted: the same line resumes", 130, loud=loud)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 141
+    except MemoryError as error:
+        return _fail(arguments, error, "out of memory", 1, loud=loud)
+    except OSError as error:
+        return _fail(arguments, error, f"unexpected error of the system: {error}", _code_of(error), loud=loud)
+    except Exception as error:  # noqa: BLE001 (the last line of defence: one line and exit code 1)
+        text = f"unexpected {type(error).__name__}: {error}: run again with -vv for the traceback and report it"
+        return _fail(arguments, error, text, 1, loud=loud)
+    return int(result or 0)
+
+
+def _code_of(error: OSError) -> int:
+    return StorageUnavailable.exit_code if isinstance(error, ConnectionError | TimeoutError) else 1
+
+
+def _fail(arguments: list[str], error: BaseException | None, text: str, code: int, *, loud: bool) -> int:
+    from datasync.cli.output import fail
+
+    if loud and error is not None:
+        traceback.print_exception(error)
+    kind = type(error).__name__ if error is not None else "Interrupted"
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    fail(text, kind, code, as_json="--json" in options)
+    return code
+
+
+if __name__ == "__main__":
+    main()

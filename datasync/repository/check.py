@@ -1,0 +1,183 @@
+"""Check a dataset: every snapshot, page and chunk list, that every pack is there, and (when asked) every byte of the packs.
+
+Problems are collected, not raised, so one damaged object does not hide the next. What snapshots refer to is kept in a temporary SQLite database:
+memory does not grow with the dataset.
+"""
+
+import random
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from datasync.crypto.hashing import keyed_hash
+from datasync.errors import IntegrityError, NotFound
+from datasync.format import pack as packs
+from datasync.format.names import dataset_prefix, pack_name
+from datasync.model.entries import FILE, ChunkRef, ListRef, PackRef, StoredChunk
+from datasync.format.snapshot import PageRef
+from datasync.model.limits import PACK_BYTES
+from datasync.repository.keyring import Keyring
+from datasync.repository.manifest import ManifestReader, stored_chunk
+from datasync.repository.packs import check_pack_id, open_pack
+from datasync.repository.snapshots import History, Snapshot
+from datasync.repository.tags import read_all
+
+_TABLES = """
+PRAGMA journal_mode = OFF;
+CREATE TABLE packs (n INTEGER PRIMARY KEY, id BLOB UNIQUE, size INTEGER, type INTEGER);
+CREATE TABLE refs (pack INTEGER, position INTEGER, id BLOB, raw INTEGER, stored INTEGER, form INTEGER, offset INTEGER, keyed BLOB,
+                   PRIMARY KEY (pack, position, id, offset, raw, stored, form)) WITHOUT ROWID;
+"""
+
+
+@dataclass(slots=True)
+class CheckResult:
+    """What was checked, and the problems found, each naming its object."""
+
+    snapshots: int = 0
+    pages: int = 0
+    files: int = 0
+    packs: int = 0
+    read_packs: int = 0
+    read_bytes: int = 0
+    unreferenced_packs: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def check_dataset(
+    history: History, keyring: Keyring, *, read_data: bool, sample: float, report: Callable[[CheckResult], None]
+) -> CheckResult:
+    """Check everything that the dataset's snapshots need; with *read_data* also the bytes of a share *sample* of the packs."""
+    return _Check(history, keyring, report).run(read_data=read_data, sample=sample)
+
+
+class _Check:
+    def __init__(self, history: History, keyring: Keyring, report: Callable[[CheckResult], None]) -> None:
+        self._history = history
+        self._keyring = keyring
+        self._report = report
+        self._db = sqlite3.connect("")
+        self._db.executescript(_TABLES)
+        self._numbers: dict[bytes, int] = {}
+        self._pages: set[bytes] = set()
+        self.result = CheckResult()
+
+    def run(self, *, read_data: bool, sample: float) -> CheckResult:
+        self._attempt("head", lambda: self._history.newest(fresh=False))
+        self._attempt("tags", lambda: read_all(self._history))
+        for snapshot in self._snapshots():
+            self.result.snapshots += 1
+            self._attempt(snapshot.name, lambda s=snapshot: self._snapshot(s))  # type: ignore[misc]
+            self._report(self.result)
+        self._check_presence()
+        if read_data:
+            self._read_packs(sample)
+        self._db.close()
+        return self.result
+
+    def _attempt(self, what: str, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except (IntegrityError, NotFound) as error:
+            text = str(error)
+            self.result.problems.append(text if what in text else f"{what}: {text}")
+
+    def _snapshots(self) -> Iterator[Snapshot]:
+        above: Snapshot | None = None
+        try:
+            line = self._history.line()
+        except IntegrityError as error:
+            self.result.problems.append(str(error))
+            return
+        for item in line:
+            try:
+                snapshot = self._history.read_object(item)
+            except (IntegrityError, NotFound) as error:
+                self.result.problems.append(str(error))
+                above = None
+                continue
+            if above is not None and above.body.seq == snapshot.body.seq:
+                self.result.problems.append(f"{item.name}: two snapshots have number {item.number}")
+            elif above is not None and above.body.seq == item.number + 1 and above.body.previous != snapshot.id:
+                self.result.problems.append(f"{item.name}: {above.name} follows another snapshot: history was forked")
+            above = snapshot
+            yield snapshot
+
+    def _snapshot(self, snapshot: Snapshot) -> None:
+        reader = ManifestReader(self._history.store, self._keyring, snapshot)
+        for ref, pack, page, _ in reader.pages(skip=frozenset(self._pages)):
+            self._pages.add(ref.id)
+            self.result.pages += 1
+            self._refer(packs.METADATA, reader.id_key, [_place(ref, pack)])
+            for entry in page.entries:
+                self._refer(packs.METADATA, reader.id_key, [_place(item, page.packs[item.pack]) for item in entry.lists])
+                self._refer(packs.DATA, reader.id_key, reader.chunks(entry, page))
+                self.result.files += entry.kind == FILE
+
+    def _refer(self, type_: int, id_key: bytes, chunks: Iterable[StoredChunk]) -> None:
+        rows = (
+            (self._number(c.pack, type_), c.position, c.id, c.raw, c.stored, c.form, c.offset, id_key) for c in chunks
+        )
+        self._db.executemany("INSERT OR IGNORE INTO refs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def _number(self, pack: PackRef, type_: int) -> int:
+        n = self._numbers.get(pack.id)
+        if n is None:
+            n = self._numbers[pack.id] = len(self._numbers)
+            self._db.execute("INSERT INTO packs VALUES (?, ?, ?, ?)", (n, pack.id, pack.size, type_))
+        return n
+
+    def _check_presence(self) -> None:
+        prefix = dataset_prefix(self._history.dataset) + "packs/"
+        found: set[bytes] = set()
+        for item in self._history.store.list(prefix):
+            try:
+                pack_id = bytes.fromhex(item.name.rpartition("/")[2])
+            except ValueError:
+                self.result.problems.append(f"{item.name}: not the name of a pack")
+                continue
+            known = self._db.execute("SELECT size FROM packs WHERE id = ?", (pack_id,)).fetchone()
+            if known is None:
+                self.result.unreferenced_packs += 1
+                continue
+            found.add(pack_id)
+            if known[0] != item.size:
+                self.result.problems.append(f"{item.name}: expected {known[0]} bytes, found {item.size}")
+        self.result.packs = len(self._numbers)
+        for pack_id in self._numbers:
+            if pack_id not in found:
+                self.result.problems.append(f"{pack_name(self._history.dataset, pack_id)}: a snapshot needs this pack, the store does not have it")
+
+    def _read_packs(self, sample: float) -> None:
+        chooser = random.SystemRandom()
+        rows = self._db.execute("SELECT n, id, size, type FROM packs ORDER BY n").fetchall()
+        for n, pack_id, size, type_ in rows:
+            if sample < 1 and chooser.random() >= sample:
+                continue
+            name = pack_name(self._history.dataset, pack_id)
+            self._attempt(name, lambda n=n, i=pack_id, t=type_, s=size, w=name: self._read_pack(n, i, t, s, w))  # type: ignore[misc]
+            self._report(self.result)
+
+    def _read_pack(self, n: int, pack_id: bytes, type_: int, size: int, name: str) -> None:
+        data = self._history.store.get(name, limit=PACK_BYTES)
+        self.result.read_packs += 1
+        self.result.read_bytes += len(data)
+        check_pack_id(pack_id, data, name)
+        pack = open_pack(self._keyring, data, type_, name)
+        pack.check_padding(name)
+        keys = {row[0]: row[1] for row in self._db.execute("SELECT DISTINCT id, keyed FROM refs WHERE pack = ?", (n,))}
+        table = set()
+        for position, (row, raw) in enumerate(pack.chunks(name)):
+            key = keys.get(row.id, self._keyring.fixed.id_key)
+            if keyed_hash(key, raw) != row.id:
+                raise IntegrityError(f"{name}: the chunk at position {position} does not hash to its id")
+            table.add((position, row.id, row.raw, row.stored, row.form, row.offset))
+        wanted = self._db.execute("SELECT position, id, raw, stored, form, offset FROM refs WHERE pack = ?", (n,))
+        if any(tuple(row) not in table for row in wanted):
+            raise IntegrityError(f"{name}: a snapshot refers to a chunk that the pack's table does not have there")
+
+
+def _place(ref: PageRef | ListRef, pack: PackRef) -> StoredChunk:
+    return stored_chunk(ChunkRef(ref.id, ref.raw, ref.stored, ref.form, 0, ref.position, ref.offset), [pack])
+
+

@@ -1,0 +1,180 @@
+"""Look at a repository: datasets, entries, history, differences, sizes. Reads only."""
+
+import sqlite3
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from datasync.errors import NotFound
+from datasync.model.entries import DIRECTORY, FILE, Entry, sort_key
+from datasync.repository.manifest import ManifestReader
+from datasync.repository.repository import OpenDataset
+from datasync.repository.snapshots import HEAD_LIFE_MS, Snapshot
+from datasync.repository.tags import read_all
+from datasync.service.references import parse_reference, resolve
+from datasync.service.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetStatus:
+    """One dataset; `expires` in ms, `stale` when more than half of its head's life is over; None without a snapshot."""
+
+    name: str
+    trust: str
+    newest: Snapshot | None
+    expires: int | None
+    stale: bool
+    tags: dict[str, int]
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One path that differs: `added`, `removed`, `changed` (content) or `metadata`."""
+
+    kind: str
+    path: bytes
+    before: Entry | None
+    after: Entry | None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Sizes in bytes: of the files, of their unique chunks, of the packs that hold them (padding and pages included)."""
+
+    snapshots: int
+    raw: int
+    deduplicated: int
+    stored: int
+    files: int
+    packs: int
+
+
+def open_reference(session: Session, text: str) -> tuple[OpenDataset, Snapshot]:
+    """Return the dataset and snapshot that *text* means."""
+    reference = parse_reference(text)
+    dataset = session.repository.open(reference.name)
+    return dataset, resolve(dataset, reference)
+
+
+def status(session: Session) -> tuple[list[DatasetStatus], int]:
+    """Return every dataset that opens, and how many do not."""
+    found, closed = session.repository.open_all()
+    return [_status(dataset) for dataset in found], closed
+
+
+def _status(dataset: OpenDataset) -> DatasetStatus:
+    history = dataset.history
+    newest = history.newest(fresh=False)
+    head = history.head()
+    history.evidence.save()
+    expires = head.head.expires if head else None
+    stale = expires is not None and expires - history.now() < HEAD_LIFE_MS // 2
+    tags = {name: item.seq for name, item in read_all(history).items()}
+    writable = history.signer is not None and history.signer.public in dataset.trusted.root.with_role(2)
+    return DatasetStatus(dataset.name, dataset.id.hex(), newest, expires, stale, tags, writable)
+
+
+def entries(dataset: OpenDataset, snapshot: Snapshot, path: bytes, *, recursive: bool) -> Iterator[Entry]:
+    """Yield the entries at and beneath *path* (empty: all), or only its direct children; `NotFound` when there are none."""
+    reader = ManifestReader(dataset.history.store, dataset.keyring, snapshot)
+    path = path.strip(b"/")
+    low, high = sort_key(path), sort_key(path) + b"\1"
+    refs = snapshot.pages()
+    firsts = [sort_key(ref.first) for ref, _ in refs]
+    start = max(0, bisect_right(firsts, low) - 1)
+    end = bisect_right(firsts, high) if path else len(refs)
+    found = not path
+    for _, _, page, _ in reader.pages(start=start, end=end):
+        for entry in page.entries:
+            if not _beneath(entry.path, path):
+                continue
+            found = True
+            rest = entry.path[len(path) :].strip(b"/") if path else entry.path
+            if entry.path == path and entry.kind == DIRECTORY and not recursive:
+                continue
+            if recursive or b"/" not in rest:
+                yield entry
+    if not found:
+        raise NotFound(f"{snapshot.name}: no entry {path.decode(errors='backslashreplace')!r}")
+
+
+def _beneath(candidate: bytes, path: bytes) -> bool:
+    return not path or candidate == path or candidate.startswith(path + b"/")
+
+
+def log(dataset: OpenDataset) -> Iterator[Snapshot]:
+    """Yield the dataset's snapshots, newest first."""
+    dataset.history.newest(fresh=False)
+    for item in dataset.history.line():
+        yield dataset.history.read_object(item)
+
+
+def difference(dataset: OpenDataset, before: Snapshot, after: Snapshot) -> Iterator[Difference]:
+    """Yield what differs between two snapshots, in order; pages that both have are not read."""
+    pages = [[ref.id for ref, _ in snapshot.pages()] for snapshot in (before, after)]
+    shared = frozenset(pages[0]) & frozenset(pages[1])
+    old = _entries_outside(dataset, before, shared)
+    new = _entries_outside(dataset, after, shared)
+    left, right = next(old, None), next(new, None)
+    while left is not None or right is not None:
+        if right is None or (left is not None and sort_key(left[0].path) < sort_key(right[0].path)):
+            assert left is not None
+            yield Difference("removed", left[0].path, left[0], None)
+            left = next(old, None)
+        elif left is None or sort_key(right[0].path) < sort_key(left[0].path):
+            yield Difference("added", right[0].path, None, right[0])
+            right = next(new, None)
+        else:
+            kind = _compare(left, right)
+            if kind:
+                yield Difference(kind, right[0].path, left[0], right[0])
+            left, right = next(old, None), next(new, None)
+
+
+Keyed = tuple[Entry, tuple[object, ...]]
+
+
+def _entries_outside(dataset: OpenDataset, snapshot: Snapshot, shared: frozenset[bytes]) -> Iterator[Keyed]:
+    reader = ManifestReader(dataset.history.store, dataset.keyring, snapshot)
+    for _, _, page, _ in reader.pages(skip=shared):
+        for entry in page.entries:
+            content = tuple(chunk.id for chunk in entry.chunks) + tuple(item.id for item in entry.lists)
+            yield entry, (entry.kind, entry.size, entry.target, entry.holes, content)
+
+
+def _compare(left: Keyed, right: Keyed) -> str:
+    if left[1] != right[1]:
+        return "changed"
+    one, other = left[0], right[0]
+    same = (one.mode, one.mtime, one.xattrs, one.link) == (other.mode, other.mtime, other.xattrs, other.link)
+    return "" if same else "metadata"
+
+
+def usage(dataset: OpenDataset, snapshots: list[Snapshot]) -> Usage:
+    """Return the sizes of *snapshots* together: what they share counts once in all but `raw`."""
+    db = sqlite3.connect("")
+    db.executescript(
+        "PRAGMA journal_mode = OFF; CREATE TABLE chunks (id BLOB PRIMARY KEY, raw INTEGER) WITHOUT ROWID;"
+        "CREATE TABLE packs (id BLOB PRIMARY KEY, size INTEGER) WITHOUT ROWID;"
+    )
+    seen: set[bytes] = set()
+    raw = files = stored = 0
+    for snapshot in snapshots:
+        raw += snapshot.body.totals.bytes
+        files += snapshot.body.totals.files
+        stored += snapshot.stored
+        reader = ManifestReader(dataset.history.store, dataset.keyring, snapshot)
+        for ref, pack, page, _ in reader.pages(skip=frozenset(seen)):
+            seen.add(ref.id)
+            db.execute("INSERT OR IGNORE INTO packs VALUES (?, ?)", (pack.id, pack.size))
+            for entry in page.entries:
+                if entry.kind == FILE:
+                    chunks = list(reader.chunks(entry, page))
+                    db.executemany("INSERT OR IGNORE INTO chunks VALUES (?, ?)", ((c.id, c.raw) for c in chunks))
+                    db.executemany("INSERT OR IGNORE INTO packs VALUES (?, ?)", {(c.pack.id, c.pack.size) for c in chunks})
+            db.executemany("INSERT OR IGNORE INTO packs VALUES (?, ?)", ((p.id, p.size) for p in page.packs))
+    unique = db.execute("SELECT coalesce(sum(raw), 0) FROM chunks").fetchone()[0]
+    packs, size = db.execute("SELECT count(*), coalesce(sum(size), 0) FROM packs").fetchone()
+    db.close()
+    return Usage(len(snapshots), raw, unique, stored + size, files, packs)

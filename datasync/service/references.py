@@ -1,0 +1,87 @@
+"""Dataset references: `NAME`, `NAME@SEQ`, `NAME@SNAPSHOT-ID-PREFIX`, `NAME:TAG`."""
+
+import re
+from dataclasses import dataclass
+
+from datasync.errors import IntegrityError, NotFound, UsageError
+from datasync.format.names import check_name
+from datasync.repository.repository import OpenDataset
+from datasync.repository.snapshots import Snapshot
+from datasync.repository.tags import read_all
+
+_SEQ = re.compile(r"[0-9]{1,15}")
+_HASH = re.compile(r"[0-9a-f]{8,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A dataset's name and which snapshot of it; all None: the newest."""
+
+    name: str
+    seq: int | None = None
+    prefix: str | None = None
+    tag: str | None = None
+
+    def __str__(self) -> str:
+        version = self.seq if self.seq is not None else self.prefix
+        return self.name + (f"@{version}" if version is not None else "") + (f":{self.tag}" if self.tag else "")
+
+
+def parse_reference(text: str) -> Reference:
+    """Return the reference in *text*; raise `UsageError`."""
+    name, at, version = text.partition("@")
+    if at:
+        check_name(name, "dataset")
+        if _SEQ.fullmatch(version) and int(version) > 0:
+            return Reference(name, seq=int(version))
+        if _HASH.fullmatch(version):
+            return Reference(name, prefix=version)
+        raise UsageError(f"reference {text!r}: expected NAME@SEQ or NAME@HASH with at least 8 hex digits, found {version!r}")
+    name, colon, tag = text.partition(":")
+    check_name(name, "dataset")
+    return Reference(name, tag=check_name(tag, "tag")) if colon else Reference(name)
+
+
+def resolve(dataset: OpenDataset, reference: Reference) -> Snapshot:
+    """Return the snapshot that *reference* means; raise `NotFound`."""
+    history = dataset.history
+    if reference.prefix is not None:
+        return _by_prefix(dataset, reference.prefix)
+    newest = history.newest()
+    history.evidence.save()
+    if newest is None:
+        raise NotFound(f"dataset {dataset.name!r}: it has no snapshot yet: push it")
+    if reference.seq is not None:
+        if reference.seq == newest.body.seq:
+            return newest
+        return history.read(reference.seq)
+    if reference.tag is None:
+        return newest
+    tags = read_all(history)
+    found = tags.get(reference.tag)
+    if found is None:
+        known = f"; it has {', '.join(sorted(tags)[:8])}" if tags else ""
+        raise NotFound(f"dataset {dataset.name!r}: no tag {reference.tag!r}{known}")
+    return history.read(found.seq, expected=found.snapshot)
+
+
+def _by_prefix(dataset: OpenDataset, prefix: str) -> Snapshot:
+    matches = []
+    for item in dataset.history.line():
+        if item.digest is not None and not item.digest.hex().startswith(prefix):
+            continue
+        try:
+            snapshot = dataset.history.read_object(item)
+        except IntegrityError:
+            if item.digest is None:
+                continue  # damaged, and not known to be the one that is meant
+            raise
+        if snapshot.id.hex().startswith(prefix):
+            matches.append(snapshot)
+            if len(prefix) == 64:
+                break
+    if not matches:
+        raise NotFound(f"dataset {dataset.name!r}: no snapshot whose id begins with {prefix}")
+    if len(matches) > 1:
+        raise UsageError(f"reference {dataset.name}@{prefix}: {len(matches)} snapshots begin so: give more digits")
+    return matches[0]
