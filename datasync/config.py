@@ -120,10 +120,18 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _check_types(path: Path, value: dict[str, Any]) -> None:
-    expected = {("repository",): str, ("identity",): str, ("trust",): list, ("push", "chunker"): str, ("cache", "dirs"): list}
+    expected = {
+        ("repository",): str,
+        ("identity",): str,
+        ("trust",): list,
+        ("push", "chunker"): str,
+        ("cache", "dirs"): list,
+    }
     for keys, kind in expected.items():
         found = _dig(value, keys)
-        if found is not None and (not isinstance(found, kind) or (kind is list and not all(isinstance(x, str) for x in found))):
+        if found is not None and (
+            not isinstance(found, kind) or (kind is list and not all(isinstance(x, str) for x in found))
+        ):
             wanted = "a list of texts" if kind is list else "a text"
             raise UsageError(f"{path}: {'.'.join(keys)}: expected {wanted}, found {found!r}")
     dirs = _dig(value, ("cache", "dirs"))

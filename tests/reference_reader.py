@@ -4,6 +4,7 @@ Promises: what it yields has passed the reader rules of that page; all else rais
 """
 
 import argparse
+import errno
 import os
 import re
 import stat
@@ -15,7 +16,7 @@ from collections import namedtuple
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from types import GenericAlias
 from typing import Annotated, Any
@@ -272,18 +273,16 @@ class Dataset:
         self.roots: list[Any] = []  # hash, threshold, principals
         self.keysets: dict[int, bytes] = {}
         self.pack = lru_cache(maxsize=6)(self._load_pack)  # at most 192 MiB
-        for n in self.numbered("trust"):
-            name, data = self.load("trust", n)
-            with refusing(name):
-                self._add_root(n, data)
-        for n in self.numbered("keyset"):
-            name, data = self.load("keyset", n)
-            with refusing(name):
-                keyset = self._read_keyset(n, data)
+        for group, read in (("trust", self._add_root), ("keyset", self._read_keyset)):
+            for n in self.numbered(group):
+                name, data = self.load(group, n)
+                with refusing(name):
+                    read(n, data)
         with refusing(f"{self.prefix}/keyset"):
             check(self.keysets, "no keyset")
-            self._unlock(keyset, *self._open_slot(keyset, identity, passphrase))
-            self.name = open_box(keyset[7], self.meta[keyset[6]], "name", id).decode()
+            check(not self.expires or time.time() * 1000 <= self.expires, "the newest trust root has expired")
+            self._unlock(*self._open_slot(identity, passphrase))
+            self.name = open_box(self.keyset[7], self.meta[self.keyset[6]], "name", id).decode()
             check_title(self.name)
 
     def numbered(self, group: str) -> dict[int, list[str]]:
@@ -329,36 +328,35 @@ class Dataset:
         self.roots.append((digest(data), threshold, principals))
         self._check_owners(signers, *self.roots[max(n - 2, 0)][1:])
 
-    def _read_keyset(self, n: int, data: bytes) -> Any:
+    def _read_keyset(self, n: int, data: bytes) -> None:
         body, signers = open_plain(data, 2)
-        keyset = parse(body, KEYSET)
-        dataset, version, previous, trust, _, _, epoch, _, chain, public, slots = keyset
+        self.keyset = parse(body, KEYSET)
+        dataset, version, previous, trust, _, _, epoch, _, wrapped, public, slots = self.keyset
         check((dataset, version) == (self.id, n), "wrong dataset id or version")
         self._check_previous("keyset", n, previous)
         self._check_owners(signers, *self._root(trust)[1:])
-        check([c[0] for c in chain] == list(range(1, epoch)) and len(public) == epoch, "wrong number of epochs")
+        check([w[0] for w in wrapped] == list(range(1, epoch)) and len(public) == epoch, "wrong number of epochs")
         check(ascending(slot[0] for slot in slots), "slots not in order")
         for _, kind, _, at, _, fingerprint, params, *_ in slots:
             check(at <= epoch and len(fingerprint) == {1: 32, 2: 32, 3: 0}.get(kind, len(fingerprint)), "wrong slot")
             if kind in PARAMS:
                 parse(params, PARAMS[kind])
         self.keysets[n] = digest(data)
-        return keyset
 
     def _root(self, version: tuple[int, bytes]) -> Any:
         n, stored = version
         check(1 <= n <= len(self.roots) and self.roots[n - 1][0] == stored, "names a trust root that is not stored")
         return self.roots[n - 1]
 
-    def _open_slot(self, keyset: Any, identity: bytes | None, phrase: str | None) -> tuple[bytes, int]:
+    def _open_slot(self, identity: bytes | None, phrase: str | None) -> tuple[bytes, int]:
         """Return the key that the widest slot of the current epoch carries, and its scope."""
         secrets = {1: identity, 2: identity[64:]} if identity else {}
-        for id, kind, scope, epoch, _, fingerprint, params, wrapped, *_ in sorted(keyset[10], key=lambda s: s[2]):
+        for id, kind, scope, epoch, _, fingerprint, params, wrapped, *_ in sorted(self.keyset[10], key=lambda s: s[2]):
             binding, key = self.id + struct.pack("<I16sBB", epoch, id, kind, scope), b""
-            if epoch == keyset[6] and kind in secrets and digest(key_pair(secrets[kind])[1]) == fingerprint:
+            if epoch == self.keyset[6] and kind in secrets and digest(key_pair(secrets[kind])[1]) == fingerprint:
                 key = open_hpke(parse(params, PARAMS[kind])[0], secrets[kind], b"slot\0" + binding)
                 return open_box(wrapped, key, "slot-key", binding), scope
-            if epoch == keyset[6] and kind == 3 and phrase is not None:
+            if epoch == self.keyset[6] and kind == 3 and phrase is not None:
                 salt, memory, passes, lanes = parse(params, PARAMS[3])
                 argon2 = Argon2id(salt=salt, length=32, iterations=passes, lanes=lanes, memory_cost=memory)
                 key = argon2.derive(unicodedata.normalize("NFC", phrase).encode())
@@ -366,18 +364,18 @@ class Dataset:
                     return open_box(wrapped, key, "slot-key", binding), scope
         raise ValueError("no slot of the current epoch opens with the given secrets")
 
-    def _unlock(self, keyset: Any, carried: bytes, scope: int) -> None:
+    def _unlock(self, carried: bytes, scope: int) -> None:
         """Derive or unwrap every epoch's keys, newest first, and compare the public ones."""
         root, meta = (carried, hkdf(carried, b"metadata")) if scope == 1 else (b"", carried)
-        for epoch in range(keyset[6], 0, -1):
+        for epoch in range(self.keyset[6], 0, -1):
             check(len(meta) == 32 and len(root) == (32 if scope == 1 else 0), "not a 32-byte key")
             check(not root or meta == hkdf(root, b"metadata"), f"epoch {epoch}: another metadata key")
             self.meta[epoch] = meta
             self.data |= {epoch: hkdf(root, b"data")} if root else {}
-            for key, public in zip((self.data.get(epoch), meta), keyset[9][epoch - 1], strict=True):
+            for key, public in zip((self.data.get(epoch), meta), self.keyset[9][epoch - 1], strict=True):
                 check(not key or key_pair(hkdf(key, b"key-pair", 96))[1] == public, f"epoch {epoch}: other public key")
             if epoch > 1:
-                _, wrapped_root, wrapped_meta = keyset[8][epoch - 2]
+                _, wrapped_root, wrapped_meta = self.keyset[8][epoch - 2]
                 context = self.id + struct.pack("<I", epoch - 1)
                 meta = open_box(wrapped_meta, hkdf(meta, b"metadata-chain"), "metadata-chain", context)
                 root = open_box(wrapped_root, hkdf(root, b"chain"), "chain", context) if root else b""
@@ -478,6 +476,7 @@ class Snapshot:
             self.pages: list[Any] = []
             for position in range(1, len(pack.chunks)):
                 packs, pages = parse(pack.chunk(position), PAGES)
+                check(pages, "an empty page list")
                 check_packs(packs, pages)
                 self.pages += resolve(packs, pages)
             check(digest(b"".join(page.id for page in self.pages)) == manifest, "wrong root hash")
@@ -507,7 +506,7 @@ class Snapshot:
                     check(e.path.rpartition(b"/")[0] in folders, f"{e.path!r}: no parent directory before it")
                     last = e.path.replace(b"/", b"\0")
                     folders |= {e.path} if e.kind == 2 else set()
-                    inode = (*e[1:8], [c.id for c in e.chunks], e.holes, [r.id for r in e.lists])
+                    inode = (*e[1:8], [c.id for c in e.chunks], e.holes)
                     first, same = groups.setdefault(e.link, (e.path, inode)) if e.link else (b"", inode)
                     named = not e.link or self.own_key or e.link == digest(first, hkdf(self.dataset.meta[1], b"link"))
                     check(named and same == inode, f"{e.path!r}: wrong link, or differs from its hard links")
@@ -547,10 +546,10 @@ def hash_tree(lines: Iterable[tuple[Any, ...]]) -> str:
 def hash_content(pieces: Pieces) -> bytes:
     """Hash each 64 KiB block that is not all zero after its index: the same for a hole and for written zeros."""
     content, index, block = blake3(), 0, bytearray(BLOCK)
-    for offset, data in (*pieces, (1 << 63, b"\0")):
+    for offset, data in chain(pieces, [(1 << 63, b"\0")]):
         for at in range(offset // BLOCK * BLOCK, offset + len(data), BLOCK):
             if at != index:
-                content.update(struct.pack("<Q", index) + block if any(block) else b"")
+                content.update(struct.pack("<Q", index) + block if block.count(0) < BLOCK else b"")
                 index, block = at, bytearray(BLOCK)
             part = data[max(at - offset, 0) : at - offset + BLOCK]
             block[max(offset - at, 0) : max(offset - at, 0) + len(part)] = part
@@ -562,57 +561,57 @@ def read_extents(fd: int, size: int) -> Pieces:
     while end < size:
         try:
             start = os.lseek(fd, end, os.SEEK_DATA)
-        except OSError:  # ENXIO: no data up to the end
-            return
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # no data up to the end
+                return
+            raise
         end = os.lseek(fd, start, os.SEEK_HOLE)
         for at in range(start, end, MIB):
             yield at, os.pread(fd, min(MIB, end - at), at)
 
 
-def walk(root: Path) -> Iterator[tuple[Any, ...]]:
+def walk(root: Path, xattrs: bool) -> Iterator[tuple[Any, ...]]:
     """Yield what `hash_tree` needs of each path below *root*, in the manifest's order, by open directories alone."""
     kinds = {stat.S_IFREG: 1, stat.S_IFDIR: 2, stat.S_IFLNK: 3}
     fd = os.open(root, os.O_RDONLY)
     stack = [(fd, b"", iter(sorted(map(os.fsencode, os.listdir(fd)))))]
     while stack:
-        parent, prefix, names = stack[-1]
-        if (name := next(names, None)) is None:
+        parent, prefix, leaves = stack[-1]
+        if (name := next(leaves, None)) is None:
             os.close(stack.pop()[0])
             continue
         info = os.stat(name, dir_fd=parent, follow_symlinks=False)
         kind, size = kinds.get(stat.S_IFMT(info.st_mode), 0), info.st_size
         line = (prefix + name, kind, stat.S_IMODE(info.st_mode), info.st_mtime_ns, size if kind == 1 else 0)
-        link = (info.st_ino, info.st_dev) if kind != 2 else b""
+        link = (info.st_ino, info.st_dev) if kind == 1 else b""
         if kind == 3:
             yield *line, [], os.readlink(name, dir_fd=parent), link, iter(())
         elif kind:
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=parent)
-            xattrs = sorted((os.fsencode(k), os.getxattr(fd, k)) for k in os.listxattr(fd) if k.startswith("user."))
-            yield *line, xattrs, b"", link, read_extents(fd, size if kind == 1 else 0)
+            names = [key for key in os.listxattr(fd) if key.startswith("user.")] if xattrs else []
+            found = sorted((os.fsencode(key), os.getxattr(fd, key)) for key in names)
+            yield *line, found, b"", link, read_extents(fd, size if kind == 1 else 0)
             if kind == 1:
                 os.close(fd)
             else:
                 stack.append((fd, prefix + name + b"/", iter(sorted(map(os.fsencode, os.listdir(fd))))))
 
 
-def describe(root: Path) -> str:
+def describe(root: Path, xattrs: bool = False) -> str:
     """Return the `tree_digest` of a directory tree; the root's own metadata is not part of it."""
-    return hash_tree(walk(root))
-
-
-def check_marker(data: bytes) -> None:
-    stored = re.search(rb'"hash":"([0-9a-f]{64})",', data)
-    text = data.replace(stored[0], b"", 1)[:-1] if stored else b""
-    check(len(data) <= 4096 and stored and digest(text).hex().encode() == stored[1], "its hash does not match")
-    version = re.search(rb'"version":([0-9]+)[,}]', data)
-    check(version and int(version[1]) <= 1, "made by a newer datasync")
-    check(re.fullmatch(MARKER, data), "not in its one form")
+    return hash_tree(walk(root, xattrs))
 
 
 def open_repository(directory: Path, identity: bytes | None = None, passphrase: str | None = None) -> list[Dataset]:
     """Open every dataset with the given secrets; *identity* is the ML-KEM seed and the X25519 key."""
     with refusing("datasync.json"):
-        check_marker((directory / "datasync.json").read_bytes())
+        data = (directory / "datasync.json").read_bytes()
+        stored = re.search(rb'"hash":"([0-9a-f]{64})",', data)
+        text = data.replace(stored[0], b"", 1)[:-1] if stored else b""
+        check(len(data) <= 4096 and stored and digest(text).hex().encode() == stored[1], "its hash does not match")
+        version = re.search(rb'"version":([0-9]+)[,}]', data)
+        check(version and int(version[1]) <= 1, "made by a newer datasync")
+        check(re.fullmatch(MARKER, data), "not in its one form")
     folders = sorted(p.name for p in (directory / "d").iterdir()) if (directory / "d").is_dir() else []
     for folder in folders:
         with refusing(f"d/{folder}"):

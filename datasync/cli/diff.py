@@ -22,7 +22,9 @@ def command(before: str, after: str, output: Output, flags: Flags) -> None:
         dataset, old = open_reference(opened, before)
         other, new = open_reference(opened, after)
         if other.id != dataset.id:
-            raise UsageError(f"diff: {before} and {after} are of different datasets: ids are keyed, so nothing can be compared")
+            raise UsageError(
+                f"diff: {before} and {after} are of different datasets: ids are keyed, so nothing can be compared"
+            )
         for item in difference(dataset, old, new):
             counts[item.kind] += 1
             output.line(f"{MARKS[item.kind]} {path_text(item.path)}")

@@ -21,16 +21,16 @@ _BITS = {FILE: stat.S_IFREG, DIRECTORY: stat.S_IFDIR, SYMLINK: stat.S_IFLNK}
 @click.option("-l", "--long", "long_form", is_flag=True, help="Show mode, size and time.")
 @click.option("-R", "--recursive", is_flag=True, help="List everything beneath PATH.")
 @common
-def command(
-    reference: str | None, path: str, long_form: bool, recursive: bool, output: Output, flags: Flags
-) -> None:
+def command(reference: str | None, path: str, long_form: bool, recursive: bool, output: Output, flags: Flags) -> None:
     """List the datasets, or the entries of the snapshot REFERENCE at PATH."""
     count = 0
     with session(flags, output) as opened:
         if reference is None:
             for item in status(opened)[0]:
                 output.line(item.name)
-                output.event("dataset", dataset=item.name, trust=item.trust, seq=item.newest.body.seq if item.newest else None)
+                output.event(
+                    "dataset", dataset=item.name, trust=item.trust, seq=item.newest.body.seq if item.newest else None
+                )
                 count += 1
         else:
             dataset, snapshot = open_reference(opened, reference)

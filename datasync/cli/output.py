@@ -40,10 +40,10 @@ class Output:
         self._clear()
         print(f"datasync: {text}", file=sys.stderr)
 
-    def event(self, kind: str, **fields: Any) -> None:
+    def event(self, type_: str, /, **fields: Any) -> None:
         """Print one NDJSON event, with --json only."""
         if self.as_json:
-            print(json.dumps({"type": kind, **fields}), flush=True)
+            print(json.dumps({"type": type_, **fields}), flush=True)
 
     def progress(self, text: str, **fields: Any) -> None:
         """Show how far the work is."""

@@ -20,7 +20,9 @@ NAMED = 20  # skipped entries named on a terminal without -v
 @click.option("--dataset", metavar="NAME", help="The dataset (default: the directory's name).")
 @click.option("--tag", metavar="TAG", help="Point this tag at the snapshot.")
 @click.option("-m", "--message", default="", help="A message kept in the snapshot.")
-@click.option("--include", multiple=True, metavar="GLOB", help="Keep what matches, whatever excludes it (gitignore syntax).")
+@click.option(
+    "--include", multiple=True, metavar="GLOB", help="Keep what matches, whatever excludes it (gitignore syntax)."
+)
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out what matches (gitignore syntax).")
 @click.option("--checksum", is_flag=True, help="Read every file and compare its content, not only its times.")
 @click.option("--xattrs", is_flag=True, help="Keep user extended attributes.")
@@ -72,7 +74,9 @@ def command(
     _tell(done, output, dry_run=dry_run)
     skipped = done.result.skipped
     if skipped:
-        raise PartialFailure(f"{plural(len(skipped), 'entry')} not pushed, each named above; everything else is in the snapshot")
+        raise PartialFailure(
+            f"{plural(len(skipped), 'entry')} not pushed, each named above; everything else is in the snapshot"
+        )
 
 
 def _tell(done: Pushed, output: Output, *, dry_run: bool) -> None:
@@ -83,9 +87,13 @@ def _tell(done: Pushed, output: Output, *, dry_run: bool) -> None:
         output.note(f"{done.dataset}: would push {counts}")
     elif result.created and result.snapshot is not None:
         output.note(f"{done.dataset}@{result.snapshot.body.seq} ({result.snapshot.id.hex()[:16]}): {counts}")
-        output.note(f"sent {size(result.progress.sent_bytes)} for {size(result.progress.new_bytes)} of new data in {result.seconds:.1f} s")
+        output.note(
+            f"sent {size(result.progress.sent_bytes)} for {size(result.progress.new_bytes)} of new data in {result.seconds:.1f} s"
+        )
     elif result.snapshot is not None:
-        output.note(f"{done.dataset}@{result.snapshot.body.seq}: nothing changed in {plural(changes.found, 'entry')}, nothing was sent")
+        output.note(
+            f"{done.dataset}@{result.snapshot.body.seq}: nothing changed in {plural(changes.found, 'entry')}, nothing was sent"
+        )
     if done.new_dataset and not dry_run:
         output.note(f"new dataset {done.dataset}; its trust root, for those who will read it: {done.dataset_id.hex()}")
     snapshot = result.snapshot
@@ -106,7 +114,9 @@ def _tell(done: Pushed, output: Output, *, dry_run: bool) -> None:
         sent_bytes=result.progress.sent_bytes,
         skipped=len(result.skipped),
         seconds=round(result.seconds, 3),
-    ) if not result.skipped else output.event("pushed", dataset=done.dataset, seq=snapshot.body.seq if snapshot else None)
+    ) if not result.skipped else output.event(
+        "pushed", dataset=done.dataset, seq=snapshot.body.seq if snapshot else None
+    )
 
 
 def _tell_skipped(done: Pushed, output: Output) -> None:

@@ -21,7 +21,9 @@ PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signa
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True})
-@click.option("--data", "references", multiple=True, required=True, metavar="REF", help="A dataset to warm; may be repeated.")
+@click.option(
+    "--data", "references", multiple=True, required=True, metavar="REF", help="A dataset to warm; may be repeated."
+)
 @click.option("--cache", type=click.Path(path_type=Path), help="The cache directory (or DATASYNC_CACHE).")
 @click.argument("command_line", nargs=-1, required=True, type=click.UNPROCESSED)
 @common

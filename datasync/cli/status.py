@@ -16,7 +16,7 @@ def command(output: Output, flags: Flags) -> None:
     """Show the repository, its datasets, and how fresh their heads are."""
     with session(flags, output) as opened:
         found, closed = status(opened)
-        repository, requests = opened.repository, opened.store.snapshot()
+        repository, meter = opened.repository, opened.store.snapshot()
     output.line(f"repository {repository.marker.repository} at {repository.store.url}")
     for item in found:
         _show(item, output)
@@ -32,7 +32,7 @@ def command(output: Output, flags: Flags) -> None:
         datasets=datasets,
         closed=closed,
         trust=datasets[0]["trust"] if len(datasets) == 1 else {item["dataset"]: item["trust"] for item in datasets},
-        requests=requests.requests,
+        requests=sum(kind.requests for kind in (meter.get, meter.put, meter.list, meter.stat, meter.delete)),
     )
 
 
@@ -50,7 +50,9 @@ def _show(item: DatasetStatus, output: Output) -> None:
     output.line(f"  trust {item.trust}")
     if item.stale and item.expires is not None:
         left = datetime.fromtimestamp(item.expires / 1000, UTC)
-        output.warn(f"{item.name}: its head is past half of its life (until {left:%Y-%m-%d}): push once to renew it, so new nodes accept it")
+        output.warn(
+            f"{item.name}: its head is past half of its life (until {left:%Y-%m-%d}): push once to renew it, so new nodes accept it"
+        )
 
 
 def _fields(item: DatasetStatus) -> dict[str, object]:

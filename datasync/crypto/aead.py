@@ -46,7 +46,9 @@ class PackOpener:
     def __init__(self, key_material: bytes, salt: bytes, info: bytes, commitment: bytes, name: str) -> None:
         okm = derive(key_material, info, 2 * KEY_BYTES, salt=salt)
         if not hmac.compare_digest(okm[KEY_BYTES:], commitment):
-            raise IntegrityError(f"{name}: the key commitment does not match: another key sealed it, or its header was changed")
+            raise IntegrityError(
+                f"{name}: the key commitment does not match: another key sealed it, or its header was changed"
+            )
         self._name = name
         self._cipher = AESGCM(okm[:KEY_BYTES])
 
@@ -56,7 +58,9 @@ class PackOpener:
             self._cipher.decrypt_into(_nonce(position), sealed, aad, out)
         except InvalidTag:
             out[:] = bytes(len(out))
-            raise IntegrityError(f"{self._name}: position {position} fails authentication: its bytes or its place were changed") from None
+            raise IntegrityError(
+                f"{self._name}: position {position} fails authentication: its bytes or its place were changed"
+            ) from None
 
     def open(self, position: int, sealed: Buffer, aad: bytes) -> bytearray:
         """Return the plaintext of *sealed*."""

@@ -79,7 +79,9 @@ def read_identity(path: Path) -> Identity:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
-        raise NotFound(f"identity {path}: expected the file, found none: run `datasync init`, or set DATASYNC_IDENTITY") from None
+        raise NotFound(
+            f"identity {path}: expected the file, found none: run `datasync init`, or set DATASYNC_IDENTITY"
+        ) from None
     except OSError as error:
         raise UsageError(f"identity {path}: cannot be opened: {error.strerror}") from None
     with os.fdopen(fd, "rb") as file:
@@ -88,12 +90,16 @@ def read_identity(path: Path) -> Identity:
     try:
         fields = tomllib.loads(text.decode())
         seed = bytes.fromhex(fields["mlkem_seed"]) + bytes.fromhex(fields["x25519"])
-        identity = Identity(seed, bytes.fromhex(fields["ed25519"]), tuple(str(item) for item in fields.get("trust", ())))
+        identity = Identity(
+            seed, bytes.fromhex(fields["ed25519"]), tuple(str(item) for item in fields.get("trust", ()))
+        )
         lengths = len(identity.seed), len(identity.signing_seed)
     except (ValueError, KeyError, TypeError):  # the text is secret, so the parser's own words are not shown
         lengths = (0, 0)
     if lengths != (KEY_PAIR_SEED_BYTES, SIGNING_SEED_BYTES):
-        raise WrongKey(f"identity {path}: expected the TOML keys mlkem_seed, x25519 and ed25519 in hex, found something else")
+        raise WrongKey(
+            f"identity {path}: expected the TOML keys mlkem_seed, x25519 and ed25519 in hex, found something else"
+        )
     return identity
 
 
@@ -103,4 +109,6 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
     if status.st_uid != os.geteuid():
         raise UsageError(f"identity {path}: expected to be owned by uid {os.geteuid()}, found {status.st_uid}")
     if status.st_mode & 0o077:
-        raise UsageError(f"identity {path}: expected mode 0600, found {status.st_mode & 0o777:04o}: run chmod 600 {path}")
+        raise UsageError(
+            f"identity {path}: expected mode 0600, found {status.st_mode & 0o777:04o}: run chmod 600 {path}"
+        )

@@ -70,7 +70,9 @@ class Recipient:
     def seal(self, plaintext: bytes, info: bytes) -> bytes:
         """Return enc | ciphertext that only the private half opens, bound to *info*."""
         if len(self.public) != _PUBLIC_BYTES[self.kem]:
-            raise FormatError(f"recipient: expected a public key of {_PUBLIC_BYTES[self.kem]} bytes, found {len(self.public)}")
+            raise FormatError(
+                f"recipient: expected a public key of {_PUBLIC_BYTES[self.kem]} bytes, found {len(self.public)}"
+            )
         try:
             x25519 = X25519PublicKey.from_public_bytes(self.public[-X25519_BYTES:])
             if self.kem == X25519:

@@ -23,6 +23,12 @@ def decode_text(text: str, prefix: str, domain: bytes, length: int, what: str) -
     except (binascii.Error, ValueError):
         raw = b""
     public = raw[:-CHECK_BYTES]
-    if not text.strip().startswith(prefix) or len(public) != length or encode_text(prefix, domain, public) != text.strip():
-        raise UsageError(f"{what}: expected a line that starts with {prefix}, found {text.strip()[:16]!r}…: copy it again, whole")
+    if (
+        not text.strip().startswith(prefix)
+        or len(public) != length
+        or encode_text(prefix, domain, public) != text.strip()
+    ):
+        raise UsageError(
+            f"{what}: expected a line that starts with {prefix}, found {text.strip()[:16]!r}…: copy it again, whole"
+        )
     return public

@@ -2,10 +2,11 @@
 
 from datasync.errors import FormatError
 from datasync.format.encoding import U8, U32, U63, Id, Record, decode
+from datasync.format.packref import check_table
 from datasync.model.entries import PackRef
 
 
-class Head(Record):
+class Head(Record, frozen=True):
     """Names the newest snapshot; times in ms."""
 
     dataset: Id
@@ -17,7 +18,7 @@ class Head(Record):
     expires: U63
 
 
-class TagAssignment(Record):
+class TagAssignment(Record, frozen=True):
     """One tag, signed by who set it; seq 0 removes it."""
 
     dataset: Id
@@ -27,7 +28,7 @@ class TagAssignment(Record):
     created: U63
 
 
-class Tags(Record):
+class Tags(Record, frozen=True):
     """The whole table of tags: (name, Signed assignment)."""
 
     dataset: Id
@@ -37,7 +38,7 @@ class Tags(Record):
     tags: tuple[tuple[str, bytes], ...]
 
 
-class RelocationsHeader(Record):
+class RelocationsHeader(Record, frozen=True):
     """The signed part of a relocation."""
 
     dataset: Id
@@ -48,7 +49,7 @@ class RelocationsHeader(Record):
     pages: tuple[Id, ...]
 
 
-class Relocation(Record):
+class Relocation(Record, frozen=True):
     """A chunk's new place."""
 
     chunk: Id
@@ -59,14 +60,14 @@ class Relocation(Record):
     offset: U32
 
 
-class RelocationPage(Record):
+class RelocationPage(Record, frozen=True):
     """Relocations sorted by chunk id."""
 
     packs: tuple[PackRef, ...]
     entries: tuple[Relocation, ...]
 
 
-class Condemned(Record):
+class Condemned(Record, frozen=True):
     """The whole list of packs that prune will delete: (pack id, since ms)."""
 
     dataset: Id
@@ -98,6 +99,7 @@ def read_relocation_page(data: bytes | bytearray, what: str) -> RelocationPage:
     """Return one page of relocations."""
     page = decode(RelocationPage, data, what)
     ids = [item.chunk for item in page.entries]
-    if ids != sorted(set(ids)) or any(item.pack >= len(page.packs) for item in page.entries):
-        raise FormatError(f"{what}: expected relocations sorted by chunk id, each once, with packs of its table")
+    if ids != sorted(set(ids)):
+        raise FormatError(f"{what}: expected relocations sorted by chunk id, each once")
+    check_table(page.packs, dict.fromkeys(item.pack for item in page.entries), what)
     return page

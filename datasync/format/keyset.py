@@ -15,7 +15,7 @@ PUBLIC_BYTES = 1_216
 _Public = Annotated[bytes, msgspec.Meta(min_length=PUBLIC_BYTES, max_length=PUBLIC_BYTES)]
 
 
-class Link(Record):
+class Link(Record, frozen=True):
     """An older epoch's keys, wrapped under the next epoch's."""
 
     epoch: U32
@@ -23,14 +23,14 @@ class Link(Record):
     metadata: bytes
 
 
-class EpochPublic(Record):
+class EpochPublic(Record, frozen=True):
     """The public keys that push-only writers seal to."""
 
     data: _Public
     metadata: _Public
 
 
-class Slot(Record):
+class Slot(Record, frozen=True):
     """One wrapped key."""
 
     id: Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
@@ -46,7 +46,7 @@ class Slot(Record):
     granted_by: Id
 
 
-class Keyset(Record):
+class Keyset(Record, frozen=True):
     """All slots of a dataset, its sealed name, and the chain from each epoch to the one before."""
 
     dataset: Id
@@ -62,13 +62,13 @@ class Keyset(Record):
     slots: Annotated[tuple[Slot, ...], msgspec.Meta(max_length=SLOTS)]
 
 
-class SealedParams(Record):
+class SealedParams(Record, frozen=True):
     """Parameters of the HPKE kinds: the sealed slot key."""
 
     sealed: bytes
 
 
-class Argon2Params(Record):
+class Argon2Params(Record, frozen=True):
     """Parameters of a passphrase slot; memory in KiB."""
 
     salt: Id

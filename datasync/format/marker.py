@@ -47,9 +47,13 @@ def read_marker(data: bytes, hasher: Callable[[bytes], bytes]) -> Marker:
     if not intact:
         raise FormatError("datasync.json: its hash does not match its fields: the object is damaged")
     if not isinstance(version, int) or version > VERSION:
-        raise NewerFormat(f"datasync.json: format version {version}, this datasync reads {VERSION}: the repository was made by a newer datasync, install that")
+        raise NewerFormat(
+            f"datasync.json: format version {version}, this datasync reads {VERSION}: the repository was made by a newer datasync, install that"
+        )
     if set(fields) != {"format", "version", "repository", "created", "naming"} or fields["naming"] not in NAMINGS:
         raise FormatError("datasync.json: expected the fields of format version 1")
     if fields["format"] != "datasync" or version != VERSION:
-        raise FormatError(f"datasync.json: expected format datasync version {VERSION}, found {fields['format']} {version}")
+        raise FormatError(
+            f"datasync.json: expected format datasync version {VERSION}, found {fields['format']} {version}"
+        )
     return Marker(str(fields["repository"]), str(fields["created"]), str(fields["naming"]))

@@ -51,7 +51,16 @@ class PackHeader:
         """Return the header's bytes."""
         return (
             _HEAD.pack(
-                MAGIC, VERSION, SUITE, self.type, self.source, self.epoch, self.dataset, self.salt, self.commitment, len(self.sealed_key)
+                MAGIC,
+                VERSION,
+                SUITE,
+                self.type,
+                self.source,
+                self.epoch,
+                self.dataset,
+                self.salt,
+                self.commitment,
+                len(self.sealed_key),
             )
             + self.sealed_key
         )
@@ -134,7 +143,12 @@ def read_footer(data: bytes | bytearray, header_size: int, pack_size: int, what:
         raise FormatError(f"{what}: footer lists {count} chunks in {len(data)} bytes")
     rows, offset = [], header_size
     for chunk_id, form, raw, stored in _ROW.iter_unpack(memoryview(data)[4:]):
-        if not 1 <= raw <= CHUNK_BYTES or stored < 1 or form not in (0, 1) or (stored >= raw if form else stored != raw):
+        if (
+            not 1 <= raw <= CHUNK_BYTES
+            or stored < 1
+            or form not in (0, 1)
+            or (stored >= raw if form else stored != raw)
+        ):
             raise FormatError(f"{what}: footer has a chunk of form {form}, {raw} raw and {stored} stored bytes")
         rows.append(Row(chunk_id, form, raw, stored, offset))
         offset += stored + TAG_BYTES

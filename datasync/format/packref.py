@@ -14,7 +14,12 @@ def check_table(packs: tuple[PackRef, ...], used: Iterable[int], what: str) -> N
         raise FormatError(f"{what}: expected a table of its packs in order of use, each once")
     for pack in packs:
         lengths = len(pack.id), len(pack.salt), len(pack.commitment)
-        if lengths != (32, 32, 32) or not 0 < pack.size <= PACK_BYTES or SEALED_KEY_BYTES.get(pack.source) != len(pack.sealed_key) or not 1 <= pack.epoch < 2**32:
+        if (
+            lengths != (32, 32, 32)
+            or not 0 < pack.size <= PACK_BYTES
+            or SEALED_KEY_BYTES.get(pack.source) != len(pack.sealed_key)
+            or not 1 <= pack.epoch < 2**32
+        ):
             raise FormatError(f"{what}: a pack reference holds an impossible header")
 
 

@@ -10,7 +10,18 @@ import msgspec
 from datasync.errors import FormatError
 from datasync.format.encoding import Record, decode, encode
 from datasync.format.packref import check_table
-from datasync.model.entries import DIRECTORY, FILE, FORM_RAW, FORM_ZSTD, SYMLINK, ChunkRef, Entry, ListRef, PackRef, sort_key
+from datasync.model.entries import (
+    DIRECTORY,
+    FILE,
+    FORM_RAW,
+    FORM_ZSTD,
+    SYMLINK,
+    ChunkRef,
+    Entry,
+    ListRef,
+    PackRef,
+    sort_key,
+)
 from datasync.model.limits import (
     CHUNK_BYTES,
     ENTRY_CHUNKS,
@@ -28,7 +39,7 @@ _PAGE = 1
 _LIST = 2
 
 
-class Page(Record):
+class Page(Record, frozen=True):
     """Consecutive entries of a manifest; chunk references index `packs`."""
 
     tag: int
@@ -36,7 +47,7 @@ class Page(Record):
     entries: Annotated[tuple[Entry, ...], msgspec.Meta(min_length=1)]
 
 
-class ChunkList(Record):
+class ChunkList(Record, frozen=True):
     """Consecutive chunks of one large file."""
 
     tag: int
@@ -108,7 +119,9 @@ def check_path(path: bytes, what: str) -> None:
         raise FormatError(f"{what}: expected a path of 1 to {PATH_BYTES} bytes without NUL, found {path[:64]!r}")
     for part in path.split(b"/"):
         if part in (b"", b".", b"..") or len(part) > NAME_BYTES:
-            raise FormatError(f"{what}: a name in the path {path[:64]!r} is empty, a dot name, or longer than {NAME_BYTES} bytes")
+            raise FormatError(
+                f"{what}: a name in the path {path[:64]!r} is empty, a dot name, or longer than {NAME_BYTES} bytes"
+            )
 
 
 def _check_entry(entry: Entry, used: dict[int, None], what: str) -> None:
@@ -130,7 +143,12 @@ def _check_entry(entry: Entry, used: dict[int, None], what: str) -> None:
 def _check_xattrs(entry: Entry, what: str) -> None:
     names = [name for name, _ in entry.xattrs]
     size = sum(len(name) + len(value) for name, value in entry.xattrs)
-    if names != sorted(set(names)) or len(names) > XATTRS or size > XATTRS_BYTES or any(not n or b"\0" in n for n in names):
+    if (
+        names != sorted(set(names))
+        or len(names) > XATTRS
+        or size > XATTRS_BYTES
+        or any(not n or b"\0" in n for n in names)
+    ):
         raise FormatError(f"{what}: {entry.path!r} has extended attributes out of order or over the limit")
 
 
@@ -178,7 +196,9 @@ def check_borders(holes: tuple[tuple[int, int], ...], lengths: list[int], what: 
 
 
 def _check_ref(ref: ChunkRef | ListRef, used: dict[int, None], what: str) -> None:
-    fits = 1 <= ref.raw <= CHUNK_BYTES and (ref.stored == ref.raw if ref.form == FORM_RAW else 1 <= ref.stored < ref.raw)
+    fits = 1 <= ref.raw <= CHUNK_BYTES and (
+        ref.stored == ref.raw if ref.form == FORM_RAW else 1 <= ref.stored < ref.raw
+    )
     if len(ref.id) != 32 or not fits or ref.form not in (FORM_RAW, FORM_ZSTD):
         raise FormatError(f"{what}: a chunk of form {ref.form}, {ref.raw} raw and {ref.stored} stored bytes")
     if ref.pack < 0 or not 0 <= ref.position < PACK_CHUNKS or not 0 < ref.offset < PACK_BYTES - ref.stored:

@@ -15,14 +15,14 @@ KEYSET = 2
 KIND_NAMES = {TRUST: "trust", KEYSET: "keyset"}
 
 
-class Signature(Record):
+class Signature(Record, frozen=True):
     """One signer's signature."""
 
     signer: Id
     signature: Annotated[bytes, msgspec.Meta(min_length=64, max_length=64)]
 
 
-class Signed(Record):
+class Signed(Record, frozen=True):
     """A body, kept as the bytes that were signed, and its signatures."""
 
     body: bytes

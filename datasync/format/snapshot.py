@@ -14,7 +14,7 @@ _PAGE_REF_BYTES = 100  # an upper bound of one encoded reference without its pat
 _PACK_REF_BYTES = 120
 
 
-class Source(Record):
+class Source(Record, frozen=True):
     """Where a snapshot was made."""
 
     host: str
@@ -23,7 +23,7 @@ class Source(Record):
     id: Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 
 
-class Root(Record):
+class Root(Record, frozen=True):
     """Metadata of the root directory; mtime in ns."""
 
     mode: U16
@@ -31,7 +31,7 @@ class Root(Record):
     xattrs: tuple[tuple[bytes, bytes], ...]
 
 
-class Totals(Record):
+class Totals(Record, frozen=True):
     """Counts and bytes of a snapshot."""
 
     entries: U63
@@ -43,7 +43,7 @@ class Totals(Record):
     skipped: U63
 
 
-class Body(Record):
+class Body(Record, frozen=True):
     """What the writer signs."""
 
     dataset: Id
@@ -64,7 +64,7 @@ class Body(Record):
     lists: Annotated[tuple[Id, ...], msgspec.Meta(max_length=PAGE_LISTS)]
 
 
-class PageRef(Record):
+class PageRef(Record, frozen=True):
     """One page: where it lies, what it covers, and its first path."""
 
     id: Id
@@ -79,7 +79,7 @@ class PageRef(Record):
     first: bytes
 
 
-class PageList(Record):
+class PageList(Record, frozen=True):
     """Consecutive page references; they index `packs`."""
 
     packs: tuple[PackRef, ...]
@@ -102,7 +102,13 @@ def read_page_list(data: bytes | bytearray, what: str) -> PageList:
     check_table(found.packs, dict.fromkeys(page.pack for page in found.pages), what)
     for page in found.pages:
         fits = 1 <= page.raw <= PAGE_BYTES and (page.stored == page.raw if page.form == 0 else page.stored < page.raw)
-        if not fits or page.form > 1 or page.entries < 1 or page.offset > PACK_BYTES or not 0 < len(page.first) <= PATH_BYTES:
+        if (
+            not fits
+            or page.form > 1
+            or page.entries < 1
+            or page.offset > PACK_BYTES
+            or not 0 < len(page.first) <= PATH_BYTES
+        ):
             raise FormatError(f"{what}: a page reference is out of range")
     return found
 
@@ -125,5 +131,7 @@ def write_page_lists(pages: list[tuple[PageRef, PackRef]]) -> list[bytes]:
     if part:
         lists.append(encode(PageList(tuple(table.values()), tuple(part))))
     if len(lists) > PAGE_LISTS:
-        raise FormatError(f"snapshot: {len(pages)} pages need {len(lists)} page lists, the limit is {PAGE_LISTS}: split the dataset")
+        raise FormatError(
+            f"snapshot: {len(pages)} pages need {len(lists)} page lists, the limit is {PAGE_LISTS}: split the dataset"
+        )
     return lists

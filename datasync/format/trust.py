@@ -16,7 +16,7 @@ TAGGER = 8
 AUDITOR = 16
 
 
-class Principal(Record):
+class Principal(Record, frozen=True):
     """One signer and what it may do; times in ms, `removed` is the last snapshot accepted from it."""
 
     signer: Id
@@ -27,7 +27,7 @@ class Principal(Record):
     removed: tuple[U63, Id] | None
 
 
-class TrustRoot(Record):
+class TrustRoot(Record, frozen=True):
     """Who may own, write, tag and audit; `dataset` and `previous` are zero in version 1."""
 
     version: U63
@@ -38,9 +38,11 @@ class TrustRoot(Record):
     threshold: Annotated[int, msgspec.Meta(ge=1, le=SIGNATURES)]
     principals: Annotated[tuple[Principal, ...], msgspec.Meta(min_length=1, max_length=PRINCIPALS)]
 
-    def with_role(self, roles: int) -> dict[bytes, Principal]:
-        """Return the principals that have any of *roles*, by signer."""
-        return {item.signer: item for item in self.principals if item.roles & roles}
+    def with_role(self, roles: int, *, removed: bool = False) -> dict[bytes, Principal]:
+        """Return the principals that have any of *roles*, by signer; those that were removed only when asked for."""
+        return {
+            item.signer: item for item in self.principals if item.roles & roles and (removed or item.removed is None)
+        }
 
 
 def read_trust(body: bytes, what: str) -> TrustRoot:
@@ -49,7 +51,11 @@ def read_trust(body: bytes, what: str) -> TrustRoot:
     signers = [item.signer for item in root.principals]
     if signers != sorted(set(signers)):
         raise FormatError(f"{what}: expected principals sorted by signer, each once")
-    if root.version < 1 or (root.version == 1) != (root.dataset == ZERO_ID) or (root.version == 1) != (root.previous == ZERO_ID):
+    if (
+        root.version < 1
+        or (root.version == 1) != (root.dataset == ZERO_ID)
+        or (root.version == 1) != (root.previous == ZERO_ID)
+    ):
         raise FormatError(f"{what}: expected zero dataset id and previous hash in version 1 and only there")
     return root
 

@@ -58,7 +58,9 @@ class DirectoryDestination:
             return False
         status = self._tree.lstat(entry.path) if not self._created else None
         if status is not None and stat.S_ISDIR(status.st_mode):
-            raise UsageError(f"{shown(entry.path)}: a directory is in the way of a file: pull into another directory, or remove it")
+            raise UsageError(
+                f"{shown(entry.path)}: a directory is in the way of a file: pull into another directory, or remove it"
+            )
         if entry.kind != FILE:
             if status is not None:
                 self._tree.remove(entry.path)
@@ -73,7 +75,9 @@ class DirectoryDestination:
         if not self._created:
             status = self._tree.lstat(entry.path)
             if status is not None and not stat.S_ISDIR(status.st_mode):
-                raise UsageError(f"{shown(entry.path)}: a file is in the way of a directory: pull into another directory, or remove it")
+                raise UsageError(
+                    f"{shown(entry.path)}: a file is in the way of a directory: pull into another directory, or remove it"
+                )
             if status is not None:
                 self._tree.set_mode(entry.path, 0o700)
                 return
@@ -85,7 +89,9 @@ class DirectoryDestination:
             if not self._created:
                 self._tree.remove(path)
             if not self._tree.link_within(first, path):
-                raise UsageError(f"{shown(path)}: this file system makes no further hard link to {shown(first)}: pull elsewhere")
+                raise UsageError(
+                    f"{shown(path)}: this file system makes no further hard link to {shown(first)}: pull elsewhere"
+                )
         for path, mode, mtime, xattrs in plan.directories():
             if xattrs:
                 self._tree.set_xattrs(path, xattrs)

@@ -39,7 +39,9 @@ class Fetcher:
         try:
             self._store.get_range(name, part.start, buffer)
         except NotFound:
-            raise IntegrityError(f"{name}: the snapshot refers to this pack, the store does not have it: it was deleted") from None
+            raise IntegrityError(
+                f"{name}: the snapshot refers to this pack, the store does not have it: it was deleted"
+            ) from None
         with self._lock:
             self.fetched_bytes += len(buffer)
         for index, ref in part.wanted:

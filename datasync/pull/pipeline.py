@@ -166,7 +166,9 @@ class _Run:
         status = os.statvfs(where)
         free = status.f_bavail * status.f_frsize
         if self.plan.bytes + SPACE_MARGIN_BYTES > free:
-            raise NoSpace(f"{where}: {self.plan.bytes} bytes are to be written, {free} are free: make room, or choose another disk")
+            raise NoSpace(
+                f"{where}: {self.plan.bytes} bytes are to be written, {free} are free: make room, or choose another disk"
+            )
 
     def transfer(self, destination: DirectoryDestination | ViewDestination) -> None:
         """Fetch, open and place everything that was planned."""
@@ -208,7 +210,11 @@ class _Run:
     def _progress(self) -> Progress:
         done = self._placer
         return Progress(
-            self.plan.files, self.plan.bytes, done.files if done else 0, done.bytes if done else 0, self._fetcher.fetched_bytes
+            self.plan.files,
+            self.plan.bytes,
+            done.files if done else 0,
+            done.bytes if done else 0,
+            self._fetcher.fetched_bytes,
         )
 
     def result(self, started: float) -> PullResult:

@@ -82,7 +82,17 @@ class Plan:
                 position += hole[1]
                 hole = next(holes, None)
             rows.append(
-                (self._pack(chunk.pack), chunk.offset, chunk.id, chunk.raw, chunk.stored, chunk.form, chunk.position, n, position)
+                (
+                    self._pack(chunk.pack),
+                    chunk.offset,
+                    chunk.id,
+                    chunk.raw,
+                    chunk.stored,
+                    chunk.form,
+                    chunk.position,
+                    n,
+                    position,
+                )
             )
             position += chunk.raw
             self.bytes += chunk.raw
@@ -109,7 +119,9 @@ class Plan:
 
     def directories(self) -> Iterator[tuple[bytes, int, int, Xattrs]]:
         """Yield (path, mode, mtime, xattrs), children before parents."""
-        for path, mode, mtime, xattrs in self._db.execute("SELECT path, mode, mtime, xattrs FROM directories ORDER BY n DESC"):
+        for path, mode, mtime, xattrs in self._db.execute(
+            "SELECT path, mode, mtime, xattrs FROM directories ORDER BY n DESC"
+        ):
             yield path, mode, mtime, _xattrs.decode(xattrs) if xattrs else ()
 
     def first_of_group(self, entry: Entry) -> bool:

@@ -46,7 +46,9 @@ class ViewDestination:
 
     def adopt(self, entry: Entry, file_id: bytes) -> bool:
         """Take the file from the objects; False when it has to be fetched."""
-        return self._objects.has(FileId(file_id), entry.size) and self._objects.adopt(FileId(file_id), self._tree, entry.path)
+        return self._objects.has(FileId(file_id), entry.size) and self._objects.adopt(
+            FileId(file_id), self._tree, entry.path
+        )
 
     def complete(self, plan: Plan) -> None:
         """Give directories their modes and times, children first."""

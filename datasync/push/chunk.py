@@ -85,10 +85,18 @@ class FileReader:
         if not stat.S_ISREG(status.st_mode):
             return Skipped(item.found.path, CHANGED)
         sparse = status.st_blocks * SECTOR_BYTES < status.st_size
-        data, holes = data_extents(fd, status.st_size) if sparse else (((0, status.st_size),) if status.st_size else (), ())
+        data, holes = (
+            data_extents(fd, status.st_size) if sparse else (((0, status.st_size),) if status.st_size else (), ())
+        )
         entry = _entry(item, status, holes)
         before = item.before
-        if checksum and before and before.stat.xxh3 and before.entry.size == status.st_size and before.entry.holes == holes:
+        if (
+            checksum
+            and before
+            and before.stat.xxh3
+            and before.entry.size == status.st_size
+            and before.entry.holes == holes
+        ):
             digest = self._digest(fd, data)
             if digest == before.stat.xxh3:
                 _check_same(fd, status)

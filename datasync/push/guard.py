@@ -21,7 +21,9 @@ def check_loss(
         return
     if not changes.found:
         why = f"{len(skipped)} entries could not be read" if skipped else "is it mounted?"
-        raise UsageError(f"{tree.root}: it is empty now, the last push of it had {known} entries ({why}): nothing was pushed; pass --allow-empty if it is meant to be")
+        raise UsageError(
+            f"{tree.root}: it is empty now, the last push of it had {known} entries ({why}): nothing was pushed; pass --allow-empty if it is meant to be"
+        )
     lost = max(changes.removed, known - changes.found)
     moved = mark is not None and mark.device != tree.root_stat.st_dev
     share = OTHER_DEVICE_LOSS if moved else LARGE_LOSS

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from datasync.format import pack as packs
-from datasync.model.limits import MIB
+from datasync.model.limits import MIB, PACK_CHUNKS
 from datasync.push.buffers import BufferPool
 from datasync.push.index import Placed
 from datasync.push.store import PackStore
@@ -35,7 +35,7 @@ class Packer:
         """Add a new chunk; its place is set when the pack is sealed."""
         form, stored = compress(raw) if compressible else (0, raw)
         if not fits(self._header, self._used, len(self._pieces), len(stored)):
-            self.seal(full=True)
+            self.seal(full=len(self._pieces) < PACK_CHUNKS)
         if self._staging is None:
             self._staging = self._pool.take()
         end = self._used + len(stored)

@@ -54,7 +54,9 @@ class _Page:
             return self.known
         assert self.placed is not None
         c = self.placed.settled()
-        return PageRef(self.id, c.raw, c.stored, c.form, 0, c.position, c.offset, self.entries, self.size, self.first), c.pack
+        return PageRef(
+            self.id, c.raw, c.stored, c.form, 0, c.position, c.offset, self.entries, self.size, self.first
+        ), c.pack
 
 
 class PageWriter:
@@ -68,7 +70,7 @@ class PageWriter:
         self._scanned = scanned
         self._builder = PageBuilder(keys.page_cut)
         self._stats: list[FileStat] = []
-        self._new_lists: Lists = []
+        self._new_lists: list[tuple[ListRef, PackRef, list[bytes]]] = []
         self._done: list[_Page] = []
         self.totals = NO_TOTALS
 
@@ -95,10 +97,13 @@ class PageWriter:
             self._end_page()
 
     def _store_lists(self, chunks: list[StoredChunk]) -> Lists:
-        made: list[tuple[bytes, int, Placed | None]] = []
+        made: list[tuple[bytes, int, Placed | None, list[bytes]]] = []
         for part in _cut_lists(chunks):
             table: dict[bytes, int] = {}
-            refs = [ChunkRef(c.id, c.raw, c.stored, c.form, table.setdefault(c.pack.id, len(table)), c.position, c.offset) for c in part]
+            refs = [
+                ChunkRef(c.id, c.raw, c.stored, c.form, table.setdefault(c.pack.id, len(table)), c.position, c.offset)
+                for c in part
+            ]
             in_table = {c.pack.id: c.pack for c in part}
             encoded = write_chunk_list([in_table[pack_id] for pack_id in table], refs)
             list_id = keyed_hash(self._keys.id_key, encoded)
@@ -106,18 +111,20 @@ class PageWriter:
             if self._record.list_place(list_id) is None:
                 placed = Placed(list_id, len(encoded))
                 self._list_packer.add(placed, encoded)
-            made.append((list_id, sum(c.raw for c in part), placed))
+            made.append((list_id, sum(c.raw for c in part), placed, list(table)))
         self._list_packer.seal()
         return [self._list_ref(*item) for item in made]
 
-    def _list_ref(self, list_id: bytes, covered: int, placed: Placed | None) -> tuple[ListRef, PackRef]:
+    def _list_ref(
+        self, list_id: bytes, covered: int, placed: Placed | None, packs: list[bytes]
+    ) -> tuple[ListRef, PackRef]:
         if placed is None:
             known = self._record.list_place(list_id)
             assert known is not None
             return known
         c = placed.settled()
         ref = ListRef(list_id, c.raw, c.stored, c.form, 0, c.position, c.offset, covered)
-        self._new_lists.append((ref, c.pack))
+        self._new_lists.append((ref, c.pack, packs))
         return ref, c.pack
 
     def _end_page(self) -> None:
@@ -144,8 +151,8 @@ class PageWriter:
 
     def keep_lists(self) -> None:
         """Remember the chunk lists that were stored; called when their packs are."""
-        for ref, pack in self._new_lists:
-            self._record.add_list(ref, pack)
+        for ref, pack, packs_of_chunks in self._new_lists:
+            self._record.add_list(ref, pack, packs_of_chunks)
 
 
 def _cut_lists(chunks: list[StoredChunk]) -> list[list[StoredChunk]]:

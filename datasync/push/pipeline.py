@@ -14,7 +14,7 @@ from queue import SimpleQueue
 
 from datasync.chunker import Cutter, cdc, fixed
 from datasync.crypto.hashing import hash_bytes
-from datasync.errors import UsageError
+from datasync.errors import StorageUnavailable, UsageError
 from datasync.format import pack as packs
 from datasync.format.snapshot import Body, PageRef, Root, Source, Totals, write_page_lists
 from datasync.model.entries import FILE, Entry, ListRef, PackRef, StoredChunk
@@ -33,7 +33,8 @@ from datasync.push.record import FileStat, Record, SourceMark
 from datasync.push.scan import Skipped, scan
 from datasync.push.source import SourceTree
 from datasync.push.store import PackStore
-from datasync.push.sync import Baseline, synchronise
+from datasync.push.sync import GRACE_MS, Baseline, synchronise
+from datasync.push.xattrs import read_xattrs
 from datasync.repository.manifest import stored_chunk
 from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import Snapshot
@@ -104,7 +105,12 @@ class _Batch:
 
 
 def push(
-    dataset: OpenDataset, root: Path, record: Record, source: Source, options: PushOptions, report: Callable[[Progress], None]
+    dataset: OpenDataset,
+    root: Path,
+    record: Record,
+    source: Source,
+    options: PushOptions,
+    report: Callable[[Progress], None],
 ) -> PushResult:
     """Push the tree at *root*; return what was done."""
     started = time.monotonic()
@@ -191,7 +197,11 @@ class _Run:
     def _items(self) -> Iterator[Item]:
         rules = IgnoreRules(include=self._options.include, exclude=self._options.exclude)
         walk = scan(
-            self._tree, rules, self.skipped.append, xattrs=self._options.xattrs, one_file_system=self._options.one_file_system
+            self._tree,
+            rules,
+            self.skipped.append,
+            xattrs=self._options.xattrs,
+            one_file_system=self._options.one_file_system,
         )
         return detect(walk, self._record.pages(), self.changes, checksum=self._options.checksum)
 
@@ -353,7 +363,8 @@ class _Run:
 
     def _commit(self, pages: list[tuple[PageRef, PackRef]], manifest: bytes) -> tuple[Snapshot | None, bool]:
         status = self._tree.root_stat
-        root = Root(status.st_mode & 0o7777, status.st_mtime_ns, ())
+        xattrs = read_xattrs(self._tree.directory(b"").fd) if self._options.xattrs else ()
+        root = Root(status.st_mode & 0o7777, status.st_mtime_ns, xattrs)
         history, newest = self._dataset.history, self._baseline.newest
         same = newest is not None and newest.body.manifest == manifest and newest.body.root == root
         if same and newest is not None:
@@ -379,6 +390,10 @@ class _Run:
             manifest,
             tuple(hash_bytes(item) for item in lists),
         )
+        if time.time_ns() - self._scanned > GRACE_MS // 2 * 1_000_000:
+            raise StorageUnavailable(
+                "the push took more than half of prune's grace time: run the same line again, it goes on from its journal"
+            )
         history.check_current()
         snapshot = history.commit(body, lists, lambda: self._baseline.check_condemned(pages, self._record))
         self._finish(pages, snapshot)
@@ -401,4 +416,6 @@ def _link_only(link: bytes) -> Entry:
 
 
 def _with_link(entry: Entry, link: bytes) -> Entry:
-    return Entry(entry.path, entry.kind, entry.mode, entry.mtime, entry.size, entry.xattrs, b"", link, (), entry.holes, ())
+    return Entry(
+        entry.path, entry.kind, entry.mode, entry.mtime, entry.size, entry.xattrs, b"", link, (), entry.holes, ()
+    )

@@ -19,14 +19,14 @@ from datasync.format.page import Page, decode_own_page
 from datasync.format.snapshot import PageRef, Totals
 from datasync.model.entries import ListRef, PackRef
 
-SCHEMA = 1
+SCHEMA = 2
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS packs (n INTEGER PRIMARY KEY, id BLOB UNIQUE, ref BLOB, stored INTEGER, committed INTEGER);
 CREATE TABLE IF NOT EXISTS chunks (id BLOB PRIMARY KEY, pack INTEGER, raw INTEGER, stored INTEGER, form INTEGER,
                                    position INTEGER, offset INTEGER) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS chunks_by_pack ON chunks (pack);
-CREATE TABLE IF NOT EXISTS lists (id BLOB PRIMARY KEY, ref BLOB, pack BLOB) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lists (id BLOB PRIMARY KEY, ref BLOB, pack BLOB, packs BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS contents (id BLOB PRIMARY KEY, page BLOB, stats BLOB, totals BLOB, scanned INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS pages (generation INTEGER, ordinal INTEGER, id BLOB, ref BLOB, pack BLOB,
                                   PRIMARY KEY (generation, ordinal)) WITHOUT ROWID;
@@ -225,10 +225,12 @@ class Record:
             row = self._db.execute("SELECT ref, pack FROM lists WHERE id = ?", (list_id,)).fetchone()
         return (_list_ref.decode(row[0]), _pack_ref.decode(row[1])) if row else None
 
-    def add_list(self, ref: ListRef, pack: PackRef) -> None:
-        """Enter a stored chunk-list page."""
+    def add_list(self, ref: ListRef, pack: PackRef, packs: Sequence[bytes]) -> None:
+        """Enter a stored chunk-list page, and the ids of the *packs* that its chunks lie in."""
         with self._lock, self._db:
-            self._db.execute("INSERT OR IGNORE INTO lists VALUES (?, ?, ?)", (ref.id, _encode(ref), _encode(pack)))
+            self._db.execute(
+                "INSERT OR IGNORE INTO lists VALUES (?, ?, ?, ?)", (ref.id, _encode(ref), _encode(pack), _encode(packs))
+            )
 
     def learn(self, chunks: Iterable[tuple[bytes, ChunkRow]]) -> None:
         """Enter chunks that the newest snapshot has; `learned` ends the batch."""
@@ -236,7 +238,9 @@ class Record:
             for chunk_id, row in chunks:
                 n = self._learned.get(row.pack.id)
                 if n is None:
-                    self._db.execute("INSERT OR IGNORE INTO packs VALUES (NULL, ?, ?, 0, 1)", (row.pack.id, _encode(row.pack)))
+                    self._db.execute(
+                        "INSERT OR IGNORE INTO packs VALUES (NULL, ?, ?, 0, 1)", (row.pack.id, _encode(row.pack))
+                    )
                     n = self._db.execute("SELECT n FROM packs WHERE id = ?", (row.pack.id,)).fetchone()[0]
                     self._learned[row.pack.id] = n
                 self._db.execute("INSERT OR IGNORE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?)", (chunk_id, n, *row[1:]))
@@ -247,19 +251,30 @@ class Record:
             self._db.commit()
             self._learned.clear()
 
-    def packs_of_pages(self, pages: Iterable[bytes] | None) -> frozenset[bytes]:
-        """Return the ids of all packs that the given pages (None: the last snapshot's) refer to, their own included."""
-        found: set[bytes] = set()
+    def relies_on(self, condemned: frozenset[bytes], pages: Iterable[bytes] | None = None) -> bool:
+        """Tell whether the given pages (default: the last snapshot's) need a condemned pack, or may: a chunk list that is not known counts."""
         with self._lock:
             if pages is None:
-                rows = self._db.execute("SELECT id, pack FROM pages WHERE generation = ?", (self.generation,)).fetchall()
-                found.update(_pack_ref.decode(row[1]).id for row in rows)
+                rows = self._db.execute(
+                    "SELECT id, pack FROM pages WHERE generation = ?", (self.generation,)
+                ).fetchall()
+                if any(_pack_ref.decode(row[1]).id in condemned for row in rows):
+                    return True
                 pages = [row[0] for row in rows]
-            for page_id in pages:
-                content = self._db.execute("SELECT page FROM contents WHERE id = ?", (page_id,)).fetchone()
-                if content is not None:
-                    found.update(pack.id for pack in decode_own_page(content[0]).packs)
-        return frozenset(found)
+            return any(self._page_relies_on(page_id, condemned) for page_id in pages)
+
+    def _page_relies_on(self, page_id: bytes, condemned: frozenset[bytes]) -> bool:
+        content = self._db.execute("SELECT page FROM contents WHERE id = ?", (page_id,)).fetchone()
+        if content is None:
+            return False
+        page = decode_own_page(content[0])
+        if any(pack.id in condemned for pack in page.packs):
+            return True
+        for item in (item for entry in page.entries for item in entry.lists):
+            row = self._db.execute("SELECT packs FROM lists WHERE id = ?", (item.id,)).fetchone()
+            if row is None or not condemned.isdisjoint(msgspec.msgpack.decode(row[0])):
+                return True
+        return False
 
     def journal(self) -> list[tuple[bytes, int]]:
         """Return the packs of a push that did not commit: (pack id, when stored in ms)."""

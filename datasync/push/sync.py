@@ -5,7 +5,7 @@ otherwise known chunks come from the newest snapshot's pages, and every file is 
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,14 +31,14 @@ class Baseline:
     entries_of_source: int
     condemned_number: int
 
-    def check_condemned(self, pages: Iterable[tuple[PageRef, PackRef]], record: Record) -> None:
+    def check_condemned(self, pages: Sequence[tuple[PageRef, PackRef]], record: Record) -> None:
         """Raise `StorageUnavailable` when a pack that this push relies on was condemned since it began; the next try stores it anew."""
         number, condemned = condemned_packs(self.dataset.history)
         if number == self.condemned_number or not condemned:
             return
-        used = {pack.id for _, pack in pages} | record.packs_of_pages(page.id for page, _ in pages)
-        if used & condemned:
-            record.drop_packs(sorted(used & condemned))
+        own = any(pack.id in condemned for _, pack in pages)
+        if own or record.relies_on(condemned, (page.id for page, _ in pages)):
+            record.drop_packs(sorted(condemned))
             record.forget(keep_journal=True)
             raise StorageUnavailable("a prune condemned packs that this push relied on: run the same line again")
 
@@ -49,13 +49,15 @@ def synchronise(dataset: OpenDataset, record: Record, root: Path) -> Baseline:
     newest = history.latest()
     number, condemned = condemned_packs(history)
     mark, now = record.mark, int(time.time() * 1000)
-    reliable = mark is not None and newest is not None and (mark.snapshot == newest.id or now - mark.checked < GRACE_MS // 2)
+    reliable = (
+        mark is not None and newest is not None and (mark.snapshot == newest.id or now - mark.checked < GRACE_MS // 2)
+    )
     if not reliable:
         record.forget(keep_journal=True)
     _check_journal(dataset, record, now)
     if condemned:
         record.drop_packs(sorted(condemned))
-        if record.packs_of_pages(None) & condemned:
+        if record.relies_on(condemned):
             record.forget(keep_journal=True)
             reliable = False
     if not reliable and newest is not None and not newest.body.id_key:
@@ -66,7 +68,11 @@ def synchronise(dataset: OpenDataset, record: Record, root: Path) -> Baseline:
 def _entries_of(newest: Snapshot | None, root: Path) -> int:
     if newest is None:
         return 0
-    return newest.body.totals.entries if newest.body.source.path == bytes(root.absolute()) else min(1, newest.body.totals.entries)
+    return (
+        newest.body.totals.entries
+        if newest.body.source.path == bytes(root.absolute())
+        else min(1, newest.body.totals.entries)
+    )
 
 
 def _check_journal(dataset: OpenDataset, record: Record, now: int) -> None:
@@ -96,6 +102,8 @@ def _learn(dataset: OpenDataset, newest: Snapshot, record: Record, condemned: fr
                     if chunk.pack.id not in condemned
                 )
     except (IntegrityError, NotFound) as error:
-        raise IntegrityError(f"{newest.name}: its manifest cannot be read, so nothing is pushed on top of it: {error}") from None
+        raise IntegrityError(
+            f"{newest.name}: its manifest cannot be read, so nothing is pushed on top of it: {error}"
+        ) from None
     finally:
         record.learned()

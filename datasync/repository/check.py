@@ -110,7 +110,9 @@ class _Check:
             self.result.pages += 1
             self._refer(packs.METADATA, reader.id_key, [_place(ref, pack)])
             for entry in page.entries:
-                self._refer(packs.METADATA, reader.id_key, [_place(item, page.packs[item.pack]) for item in entry.lists])
+                self._refer(
+                    packs.METADATA, reader.id_key, [_place(item, page.packs[item.pack]) for item in entry.lists]
+                )
                 self._refer(packs.DATA, reader.id_key, reader.chunks(entry, page))
                 self.result.files += entry.kind == FILE
 
@@ -146,7 +148,9 @@ class _Check:
         self.result.packs = len(self._numbers)
         for pack_id in self._numbers:
             if pack_id not in found:
-                self.result.problems.append(f"{pack_name(self._history.dataset, pack_id)}: a snapshot needs this pack, the store does not have it")
+                self.result.problems.append(
+                    f"{pack_name(self._history.dataset, pack_id)}: a snapshot needs this pack, the store does not have it"
+                )
 
     def _read_packs(self, sample: float) -> None:
         chooser = random.SystemRandom()
@@ -179,5 +183,3 @@ class _Check:
 
 def _place(ref: PageRef | ListRef, pack: PackRef) -> StoredChunk:
     return stored_chunk(ChunkRef(ref.id, ref.raw, ref.stored, ref.form, 0, ref.position, ref.offset), [pack])
-
-

@@ -15,7 +15,9 @@ def condemned_packs(history: History) -> tuple[int, frozenset[bytes]]:
     item = numbered.newest(history.store, history.prefix("condemned"))
     if item is None:
         return 0, frozenset()
-    opened = open_control(history.keyring, packs.CONDEMNED, numbered.read(history.store, item, limit=PACK_BYTES), item.name)
+    opened = open_control(
+        history.keyring, packs.CONDEMNED, numbered.read(history.store, item, limit=PACK_BYTES), item.name
+    )
     found = read_condemned(opened.body, item.name)
     history.trusted.require(opened.signers, OWNER | WRITER, item.name)
     if found.number != item.number or found.dataset != history.dataset:

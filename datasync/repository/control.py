@@ -24,9 +24,12 @@ class ControlObject:
     signers: list[bytes]
     rest: list[bytes]
     digest: bytes
+    epoch: int
 
 
-def seal_control(keys: SealingKeys, type_: int, body: bytes, signer: SigningKey, rest: list[bytes] | None = None) -> bytes:
+def seal_control(
+    keys: SealingKeys, type_: int, body: bytes, signer: SigningKey, rest: list[bytes] | None = None
+) -> bytes:
     """Return the object's bytes: *body* signed as its kind, then the chunks *rest*."""
     signed = write_signed(body, [Signature(signer.public, signer.sign(SIGN_KINDS[type_], body))])
     chunks = [signed, *(rest or [])]
@@ -47,7 +50,7 @@ def open_control(keyring: Keyring, type_: int, data: bytes, what: str) -> Contro
         raise FormatError(f"{what}: a {TYPE_NAMES[type_]} without a body")
     signed = read_signed(chunks[0], what)
     signers = check_signatures(signed, SIGN_KINDS[type_], what)
-    return ControlObject(signed.body, signers, chunks[1:], hash_bytes(data))
+    return ControlObject(signed.body, signers, chunks[1:], hash_bytes(data), pack.header.epoch)
 
 
 def _intact(chunk_id: bytes, raw: bytes | bytearray | memoryview, what: str) -> bool:

@@ -31,9 +31,13 @@ class Known:
 def advance(what: str, known: Mark, found: Mark) -> Mark:
     """Return *found* unless it is older than *known*, or another object of the same number."""
     if found[0] < known[0]:
-        raise RollbackError(f"{what}: this machine has seen number {known[0]}, the store offers {found[0]} as the newest: it was rolled back")
+        raise RollbackError(
+            f"{what}: this machine has seen number {known[0]}, the store offers {found[0]} as the newest: it was rolled back"
+        )
     if found[0] == known[0] and known[1] and found[1] != known[1]:
-        raise RollbackError(f"{what} {found[0]}: this machine has seen {known[1][:16]}…, the store offers {found[1][:16]}…: history was forked")
+        raise RollbackError(
+            f"{what} {found[0]}: this machine has seen {known[1][:16]}…, the store offers {found[1][:16]}…: history was forked"
+        )
     return found
 
 
@@ -62,7 +66,11 @@ class Evidence:
             fields = json.loads(self._path.read_text())
             marks = {key: (int(fields[key][0]), str(fields[key][1])) for key in ("trust", "keyset", "snapshot")}
             return Known(
-                **marks, head=int(fields["head"]), time=int(fields["time"]), pinned=bool(fields["pinned"]), name=str(fields["name"])
+                **marks,
+                head=int(fields["head"]),
+                time=int(fields["time"]),
+                pinned=bool(fields["pinned"]),
+                name=str(fields["name"]),
             )
         except FileNotFoundError:
             return Known()

@@ -52,7 +52,9 @@ class Keyring:
         """Return the epoch key that packs of *type_* derive from."""
         keys = self.epochs.get(epoch)
         if not 1 <= epoch <= self.keyset_epoch:
-            raise IntegrityError(f"dataset {self.dataset.hex()[:16]}: epoch {epoch} does not exist, the keyset has {self.keyset_epoch}")
+            raise IntegrityError(
+                f"dataset {self.dataset.hex()[:16]}: epoch {epoch} does not exist, the keyset has {self.keyset_epoch}"
+            )
         if keys is None:
             raise WrongKey(f"dataset {self.dataset.hex()[:16]}: this identity has no key for epoch {epoch}")
         key = keys.data if type_ == packs.DATA else keys.metadata
@@ -63,18 +65,24 @@ class Keyring:
     def sealing(self, type_: int) -> SealingKeys:
         """Return what sealing a pack of *type_* in the current epoch needs."""
         material = self.material(type_, self.epoch)
-        return SealingKeys(self.dataset, packs.DERIVED, self.epoch, material, b"", derive(material, b"datasync/v1/salt"))
+        return SealingKeys(
+            self.dataset, packs.DERIVED, self.epoch, material, b"", derive(material, b"datasync/v1/salt")
+        )
 
     def opener(self, header: PackHeader, name: str) -> PackOpener:
         """Return what opens the chunks of the pack with *header*; its key commitment is checked here."""
         if header.dataset != self.dataset:
-            raise IntegrityError(f"{name}: expected a pack of dataset {self.dataset.hex()[:16]}, found one of {header.dataset.hex()[:16]}")
+            raise IntegrityError(
+                f"{name}: expected a pack of dataset {self.dataset.hex()[:16]}, found one of {header.dataset.hex()[:16]}"
+            )
         key = header.encode()
         with self._lock:
             opener = self._openers.get(key)
         if opener is None:
             bound = packs.bound_header(header.type, header.source, header.epoch, header.dataset)
-            opener = PackOpener(self._header_material(header, bound), header.salt, _pack_info(bound), header.commitment, name)
+            opener = PackOpener(
+                self._header_material(header, bound), header.salt, _pack_info(bound), header.commitment, name
+            )
             with self._lock:
                 self._openers[key] = opener
                 while len(self._openers) > OPENERS_KEPT:
@@ -136,7 +144,9 @@ def link_epochs(dataset: bytes, older: EpochKeys, newer: EpochKeys) -> Link:
         raise WrongKey("linking epochs needs both root keys")
     context = chain_context(dataset, older.epoch)
     root = seal_box(derive(newer.root, b"datasync/v1/chain"), "chain", context, older.root)
-    metadata = seal_box(derive(newer.metadata, b"datasync/v1/metadata-chain"), "metadata-chain", context, older.metadata)
+    metadata = seal_box(
+        derive(newer.metadata, b"datasync/v1/metadata-chain"), "metadata-chain", context, older.metadata
+    )
     return Link(older.epoch, root, metadata)
 
 
@@ -146,17 +156,23 @@ def unchain(keyset: Keyset, newest: EpochKeys) -> dict[int, EpochKeys]:
     current = newest
     for link in reversed(keyset.chain[: newest.epoch - 1]):
         context = chain_context(keyset.dataset, link.epoch)
-        metadata = open_box(derive(current.metadata, b"datasync/v1/metadata-chain"), "metadata-chain", context, link.metadata)
+        metadata = open_box(
+            derive(current.metadata, b"datasync/v1/metadata-chain"), "metadata-chain", context, link.metadata
+        )
         if current.root is None:
             current = EpochKeys(link.epoch, None, metadata)
         else:
             root = open_box(derive(current.root, b"datasync/v1/chain"), "chain", context, link.root)
             current = EpochKeys.from_root(link.epoch, root)
             if current.metadata != metadata:
-                raise IntegrityError(f"keyset {keyset.version}: epoch {link.epoch} has a metadata key that is not its root key's")
+                raise IntegrityError(
+                    f"keyset {keyset.version}: epoch {link.epoch} has a metadata key that is not its root key's"
+                )
         epochs[link.epoch] = current
     for epoch, keys in epochs.items():
         listed = keyset.public[epoch - 1]
-        if key_pair(keys.metadata).recipient.public != listed.metadata or (keys.root is not None and public_keys(keys) != listed):
+        if key_pair(keys.metadata).recipient.public != listed.metadata or (
+            keys.root is not None and public_keys(keys) != listed
+        ):
             raise IntegrityError(f"keyset {keyset.version}: the public keys of epoch {epoch} are not the dataset's")
     return epochs

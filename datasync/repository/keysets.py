@@ -66,7 +66,17 @@ def _root(keys: EpochKeys) -> bytes:
 
 def _slot(binding: Binding, fingerprint: bytes, params: bytes, wrapped: bytes, created: int, granted_by: bytes) -> Slot:
     return Slot(
-        binding.slot, binding.kind, binding.scope, binding.epoch, b"", fingerprint, params, wrapped, created, 0, granted_by
+        binding.slot,
+        binding.kind,
+        binding.scope,
+        binding.epoch,
+        b"",
+        fingerprint,
+        params,
+        wrapped,
+        created,
+        0,
+        granted_by,
     )
 
 
@@ -101,7 +111,9 @@ def first_keyset(
     return write_plain(plain.KEYSET, write_signed(body, [Signature(owner.public, owner.sign("keyset", body))]))
 
 
-def load_keyset(store: ObjectStore, copies: LocalCopies, dataset: bytes, trusted: Trusted, version: int | None = None) -> ReadKeyset:
+def load_keyset(
+    store: ObjectStore, copies: LocalCopies, dataset: bytes, trusted: Trusted, version: int | None = None
+) -> ReadKeyset:
     """Return the newest keyset, or *version* when that is known to be the newest; its signatures are checked."""
     prefix = dataset_prefix(dataset) + "keyset/"
     if version is None:
@@ -116,7 +128,9 @@ def load_keyset(store: ObjectStore, copies: LocalCopies, dataset: bytes, trusted
     keyset = read_keyset(signed.body, what)
     if keyset.version != version or keyset.dataset != dataset:
         raise IntegrityError(f"{what}: it says version {keyset.version} of dataset {keyset.dataset.hex()[:16]}")
-    if keyset.trust[0] > trusted.root.version or (keyset.trust[0] == trusted.root.version and keyset.trust[1] != trusted.digest):
+    if keyset.trust[0] > trusted.root.version or (
+        keyset.trust[0] == trusted.root.version and keyset.trust[1] != trusted.digest
+    ):
         raise IntegrityError(f"{what}: it names trust root {keyset.trust[0]}, which this repository does not have")
     require_threshold(signers, trusted.root, what)
     return ReadKeyset(keyset, hash_bytes(data))
@@ -131,10 +145,16 @@ def open_keyset(found: ReadKeyset, identity: Identity | None, passphrase: str | 
         carried = _open_slot(slot, keyset.dataset, identity, passphrase)
         if carried is None:
             continue
-        newest = EpochKeys.from_root(slot.epoch, carried) if slot.scope == slots.SCOPE_ROOT else EpochKeys(slot.epoch, None, carried)
+        newest = (
+            EpochKeys.from_root(slot.epoch, carried)
+            if slot.scope == slots.SCOPE_ROOT
+            else EpochKeys(slot.epoch, None, carried)
+        )
         keyring = Keyring(keyset.dataset, unchain(keyset, newest), keyset.epoch)
         return keyring, open_name(newest.metadata, keyset.dataset, keyset.name)
-    raise WrongKey(f"dataset {keyset.dataset.hex()[:16]}: no slot for this identity{' or passphrase' if passphrase else ''}: ask its owner for access")
+    raise WrongKey(
+        f"dataset {keyset.dataset.hex()[:16]}: no slot for this identity{' or passphrase' if passphrase else ''}: ask its owner for access"
+    )
 
 
 def _open_slot(slot: Slot, dataset: bytes, identity: Identity | None, passphrase: str | None) -> bytes | None:

@@ -142,7 +142,8 @@ class PageBuilder:
         self.weight += weigh(entry, len(chunks), len(lists))
         refs = tuple(ChunkRef(c.id, c.raw, c.stored, c.form, self._index(c.pack), c.position, c.offset) for c in chunks)
         list_refs = tuple(
-            ListRef(ref.id, ref.raw, ref.stored, ref.form, self._index(pack), ref.position, ref.offset, ref.bytes) for ref, pack in lists
+            ListRef(ref.id, ref.raw, ref.stored, ref.form, self._index(pack), ref.position, ref.offset, ref.bytes)
+            for ref, pack in lists
         )
         self.entries.append(
             Entry(
@@ -177,7 +178,9 @@ class PageBuilder:
         """Return the encoded page and its entries, and start the next."""
         encoded, entries = write_page(self._packs, self.entries), self.entries
         if len(encoded) > PAGE_BYTES:
-            raise FormatError(f"page from {entries[0].path[:64]!r}: {len(encoded)} bytes, the limit is {PAGE_BYTES}: fewer extended attributes or holes")
+            raise FormatError(
+                f"page from {entries[0].path[:64]!r}: {len(encoded)} bytes, the limit is {PAGE_BYTES}: fewer extended attributes or holes"
+            )
         self._start()
         return encoded, entries
 
@@ -187,5 +190,3 @@ def weigh(entry: Entry, chunks: int, lists: int) -> int:
     xattrs = sum(len(name) + len(value) + 8 for name, value in entry.xattrs)
     names = len(entry.path) + len(entry.target) + len(entry.link)
     return _ENTRY_BYTES + names + xattrs + _CHUNK_BYTES * chunks + _LIST_BYTES * lists + _HOLE_BYTES * len(entry.holes)
-
-

@@ -81,7 +81,9 @@ def _seal_chunks(
     for position, index in enumerate(order):
         piece = pieces[index]
         end = offset + len(piece.data) + packs.TAG_BYTES
-        sealer.seal_into(piece.data, packs.aad(head, packs.WHAT_CHUNK, position, piece.form, piece.raw, piece.id), out[offset:end])
+        sealer.seal_into(
+            piece.data, packs.aad(head, packs.WHAT_CHUNK, position, piece.form, piece.raw, piece.id), out[offset:end]
+        )
         places[index] = (position, offset)
         offset = end
     return places, offset
@@ -99,7 +101,13 @@ def _seal_rest(sealer: PackSealer, head: bytes, ordered: list[Piece], out: memor
 
 
 def open_chunk(
-    opener: PackOpener, head: bytes, ref: ChunkRef | ListRef | Row, position: int, sealed: Buffer, scratch: memoryview, what: str
+    opener: PackOpener,
+    head: bytes,
+    ref: ChunkRef | ListRef | Row,
+    position: int,
+    sealed: Buffer,
+    scratch: memoryview,
+    what: str,
 ) -> Buffer:
     """Return the raw bytes of one chunk; they may lie in *scratch* until it is used again. The id is the caller's to check."""
     plain = scratch[: ref.stored]
@@ -137,7 +145,9 @@ class OpenPack:
         start = self.rows[-1].offset + self.rows[-1].stored + packs.TAG_BYTES if self.rows else self.header.size
         end = len(self.data) - packs.TRAILER_BYTES - packs.TAG_BYTES - packs.footer_bytes(count)
         sealed = memoryview(self.data)[start:end]
-        padding = self.opener.open(count, sealed, packs.aad(head, packs.WHAT_PADDING, count, 0, len(sealed) - packs.TAG_BYTES))
+        padding = self.opener.open(
+            count, sealed, packs.aad(head, packs.WHAT_PADDING, count, 0, len(sealed) - packs.TAG_BYTES)
+        )
         if padding.count(0) != len(padding):
             raise FormatError(f"{what}: expected zero padding")
 

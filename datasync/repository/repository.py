@@ -15,9 +15,19 @@ from datasync.crypto.hashing import hash_bytes
 from datasync.crypto.identity import Identity
 from datasync.crypto.kdf import random_bytes
 from datasync.crypto.recipients import Recipient
-from datasync.errors import AlreadyExists, IntegrityError, NoRepository, NotFound, UntrustedError, UsageError, WrongKey
+from datasync.errors import (
+    AlreadyExists,
+    IntegrityError,
+    NoRepository,
+    NotFound,
+    RollbackError,
+    UntrustedError,
+    UsageError,
+    WrongKey,
+)
 from datasync.format.marker import NAMINGS, Marker, read_marker, write_marker
 from datasync.format.names import DATASETS, MARKER, check_name, dataset_prefix
+from datasync.model.ids import ID_BYTES
 from datasync.model.limits import MARKER_BYTES
 from datasync.repository import numbered
 from datasync.repository.evidence import Evidence
@@ -62,7 +72,14 @@ class OpenDataset:
     history: History
 
 
-def create_repository(store: ObjectStore, *, conditional: bool, clock: Callable[[], float] = time.time) -> Marker:
+def marker_copies(paths: LocalPaths, store: ObjectStore) -> LocalCopies:
+    """Return the copies that belong to a URL, not to a repository: its marker."""
+    return LocalCopies(paths.state / "markers" / hash_bytes(store.url.encode()).hex()[:16])
+
+
+def create_repository(
+    store: ObjectStore, paths: LocalPaths, *, conditional: bool, clock: Callable[[], float] = time.time
+) -> Marker:
     """Make the repository's marker; `UsageError` when there is one already."""
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock()))
     marker = Marker(random_bytes(16).hex(), created, NAMINGS[0] if conditional else NAMINGS[1])
@@ -76,6 +93,7 @@ def create_repository(store: ObjectStore, *, conditional: bool, clock: Callable[
         store.put_if_absent(MARKER, write_marker(marker, hash_bytes))
     except AlreadyExists:
         raise UsageError(f"{store.url}: a repository is there already") from None
+    marker_copies(paths, store).drop(MARKER)  # of a repository that was here before
     return marker
 
 
@@ -88,19 +106,22 @@ class Repository:
         self.store = store
         self.holder = holder
         self._clock = clock
-        self.state = paths.state / hash_bytes(store.url.encode()).hex()[:16]
+        self._paths = paths
+        self.marker = self._read_marker()
+        self.state = paths.state / self.marker.repository
         self._evidence = paths.evidence
         self._copies = LocalCopies(self.state / "objects")
-        self.marker = self._read_marker()
 
     def _read_marker(self) -> Marker:
+        copies = marker_copies(self._paths, self.store)
         try:
-            data = self._copies.get(MARKER, lambda: self.store.get(MARKER, limit=MARKER_BYTES))
-            return read_marker(data, hash_bytes)
+            return read_marker(copies.get(MARKER, lambda: self.store.get(MARKER, limit=MARKER_BYTES)), hash_bytes)
         except NotFound:
-            raise NoRepository(f"{self.store.url}: expected a repository, found no {MARKER}: run `datasync init {self.store.url}`, or correct the URL") from None
+            raise NoRepository(
+                f"{self.store.url}: expected a repository, found no {MARKER}: run `datasync init {self.store.url}`, or correct the URL"
+            ) from None
         except IntegrityError as error:
-            self._copies.drop(MARKER)
+            copies.drop(MARKER)
             raise IntegrityError(f"{self.store.url}: {error}") from None
 
     def dataset_ids(self) -> list[bytes]:
@@ -125,24 +146,15 @@ class Repository:
         """
         remembered = self._remembered().get(name)
         if remembered is not None:
-            try:
-                opened = self._open(bytes.fromhex(remembered), name, newest=newest)
-            except (NotFound, ValueError):
-                opened = None
-            if opened is not None and opened.name == name:
-                return opened
-        found, closed = [], 0
-        for dataset in self.dataset_ids():
-            try:
-                opened = self._open(dataset, name, newest=True)
-            except WrongKey:
-                closed += 1
-                continue
+            opened = self._open(remembered, name, newest=newest)
             if opened is not None:
-                found.append(opened)
+                return opened
+        found, closed = self._open_each(name)
         if len(found) > 1:
             ids = " and ".join(item.id.hex() for item in found)
-            raise IntegrityError(f"dataset {name!r}: two datasets have that name: {ids}: somebody added one; revoke or shred the one that is not wanted")
+            raise IntegrityError(
+                f"dataset {name!r}: two datasets have that name: {ids}: somebody added one; revoke or shred the one that is not wanted"
+            )
         if not found:
             raise self._not_found(name, closed)
         self._remember(name, found[0].id)
@@ -151,37 +163,56 @@ class Repository:
     def _not_found(self, name: str, closed: int) -> NotFound | WrongKey:
         others = f"; {closed} datasets here have no slot for this identity" if closed else ""
         text = f"dataset {name!r}: not in {self.store.url}{others}"
-        return WrongKey(f"{text}: ask the owner for access, or set DATASYNC_IDENTITY") if closed else NotFound(f"{text}: push it first, or see `datasync ls`")
+        return (
+            WrongKey(f"{text}: ask the owner for access, or set DATASYNC_IDENTITY")
+            if closed
+            else NotFound(f"{text}: push it first, or see `datasync ls`")
+        )
 
     def open_all(self) -> tuple[list[OpenDataset], int]:
         """Return every dataset that this holder opens and trusts, and how many it does not open."""
+        found, closed = self._open_each(None)
+        return sorted(found, key=lambda item: item.name), closed
+
+    def _open_each(self, name: str | None) -> tuple[list[OpenDataset], int]:
         found, closed = [], 0
         for dataset in self.dataset_ids():
             try:
-                opened = self._open(dataset, None, newest=True)
+                opened = self._open(dataset, name, newest=True)
             except WrongKey:
                 closed += 1
-                continue
-            if opened is not None:
-                found.append(opened)
-        return sorted(found, key=lambda item: item.name), closed
+            except NotFound:
+                continue  # its maker died between trust root and keyset, or somebody planted a name: there is nothing to open
+            else:
+                found += [opened] if opened is not None else []
+        return found, closed
 
     def _open(self, dataset: bytes, wanted: str | None, *, newest: bool) -> OpenDataset | None:
         """Open *dataset*; None when *wanted* is another's name. Trust is asked for only when the name fits."""
         evidence = Evidence(self._evidence / f"{dataset.hex()}.json")
         known = evidence.known
         quick = not newest and known.trust[0] > 0 and known.keyset[0] > 0
-        trusted = load_trust(self.store, self._copies, dataset, known.trust[0] if quick else None)
-        evidence.note_trust(trusted.root.version, trusted.digest)
-        keyset = load_keyset(self.store, self._copies, dataset, trusted, known.keyset[0] if quick else None)
-        evidence.note_keyset(keyset.keyset.version, keyset.digest)
+        try:
+            trusted = load_trust(self.store, self._copies, dataset, known.trust[0] if quick else None)
+            evidence.note_trust(trusted.root.version, trusted.digest)
+            keyset = load_keyset(self.store, self._copies, dataset, trusted, known.keyset[0] if quick else None)
+            evidence.note_keyset(keyset.keyset.version, keyset.digest)
+        except NotFound as error:
+            if known.trust[0]:
+                raise RollbackError(
+                    f"{error}: this machine has seen the dataset {known.name!r} in repository {self.marker.repository}: it was deleted or rolled back "
+                    f"(if the repository was made anew, remove {self._paths.state / 'markers'})"
+                ) from None
+            raise
         keyring, name = open_keyset(keyset, self.holder.identity, self.holder.passphrase)
         if wanted is not None and name != wanted:
             return None
         self._believe(dataset, name, trusted, evidence)
         if evidence.known != known:
             evidence.save()
-        return OpenDataset(dataset, name, keyring, trusted, keyset, self._history(dataset, keyring, trusted, keyset, evidence))
+        return OpenDataset(
+            dataset, name, keyring, trusted, keyset, self._history(dataset, keyring, trusted, keyset, evidence)
+        )
 
     def _history(
         self, dataset: bytes, keyring: Keyring, trusted: Trusted, keyset: ReadKeyset, evidence: Evidence
@@ -211,15 +242,17 @@ class Repository:
         check_name(name, "dataset")
         identity = self.holder.identity
         if identity is None:
-            raise WrongKey(f"dataset {name!r}: making it needs an identity: run `datasync init`, or set DATASYNC_IDENTITY")
+            raise WrongKey(
+                f"dataset {name!r}: making it needs an identity: run `datasync init`, or set DATASYNC_IDENTITY"
+            )
         created = int(self._clock() * 1000)
         root = first_trust_root(identity.signing_key, created)
         dataset = hash_bytes(root)
         everyone = [identity.recipient, *(item for item in recipients if item != identity.recipient)]
         keyset = first_keyset(dataset, name, dataset, identity.signing_key, everyone, passphrase, created)
         hashed = self.marker.naming == "hashed"
-        numbered.create(self.store, dataset_prefix(dataset) + "keyset/", 1, keyset, hashed=hashed)
         numbered.create(self.store, dataset_prefix(dataset) + "trust/", 1, root, hashed=hashed)
+        numbered.create(self.store, dataset_prefix(dataset) + "keyset/", 1, keyset, hashed=hashed)
         self._remember(name, dataset)
         opened = self._open(dataset, name, newest=True)
         if opened is None:
@@ -231,14 +264,18 @@ class Repository:
     def _names_path(self) -> Path:
         return self.state / "names.json"
 
-    def _remembered(self) -> dict[str, str]:
+    def _remembered(self) -> dict[str, bytes]:
         try:
-            return {str(name): str(dataset) for name, dataset in json.loads(self._names_path().read_text()).items()}
-        except (FileNotFoundError, ValueError, AttributeError):
+            found = {
+                str(name): bytes.fromhex(dataset)
+                for name, dataset in json.loads(self._names_path().read_text()).items()
+            }
+        except (FileNotFoundError, ValueError, AttributeError, TypeError):
             return {}  # only a cache: a damaged one is made anew
+        return {name: dataset for name, dataset in found.items() if len(dataset) == ID_BYTES}
 
     def _remember(self, name: str, dataset: bytes) -> None:
-        names = self._remembered() | {name: dataset.hex()}
+        names = {key: value.hex() for key, value in self._remembered().items()} | {name: dataset.hex()}
         self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         temporary = self._names_path().with_suffix(f".{os.getpid()}")
         temporary.write_text(json.dumps(names))

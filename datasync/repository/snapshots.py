@@ -144,9 +144,16 @@ class History:
     def read(self, seq: int, *, expected: bytes | None = None) -> Snapshot:
         """Return snapshot *seq*; with *expected* the one of that id, which also settles two commits of one number."""
         prefix = self.prefix("snapshots")
+        if not self.hashed:
+            try:
+                return self._read(NumberedObject(prefix + numbered_name(seq), seq, None, 0.0), expected)
+            except NotFound:
+                pass  # it may have been made while the repository's naming was the other
         found = [
-            item for item in numbered.find(self.store, prefix, seq) if not (expected and item.digest and item.digest != expected)
-        ] if self.hashed else [NumberedObject(prefix + numbered_name(seq), seq, None, 0.0)]
+            item
+            for item in numbered.find(self.store, prefix, seq)
+            if expected is None or item.digest in (None, expected)
+        ]
         if not found:
             raise NotFound(f"snapshot {seq} of dataset {self.dataset.hex()[:16]}: not in the repository")
         if len(found) > 1:
@@ -157,21 +164,31 @@ class History:
         data = numbered.read(self.store, item, limit=PACK_BYTES)
         digest = hash_bytes(data)
         if expected is not None and digest != expected:
-            raise IntegrityError(f"{item.name}: expected snapshot {expected.hex()[:16]}, found {digest.hex()[:16]}: it was changed or replaced")
+            raise IntegrityError(
+                f"{item.name}: expected snapshot {expected.hex()[:16]}, found {digest.hex()[:16]}: it was changed or replaced"
+            )
         opened = open_control(self.keyring, packs.SNAPSHOT, data, item.name)
         body = read_body(opened.body, item.name)
         if body.seq != item.number or body.dataset != self.dataset:
             raise IntegrityError(f"{item.name}: it says snapshot {body.seq} of dataset {body.dataset.hex()[:16]}")
+        if body.epoch != opened.epoch:
+            raise IntegrityError(f"{item.name}: it says epoch {body.epoch}, it was sealed in epoch {opened.epoch}")
         if [hash_bytes(data) for data in opened.rest] != list(body.lists):
             raise IntegrityError(f"{item.name}: its page lists are not those that were signed")
         return Snapshot(digest, body, self._writer(opened, body, digest, item.name), opened.rest, len(data))
 
     def _writer(self, opened: ControlObject, body: Body, digest: bytes, what: str) -> bytes:
-        self.trusted.require(opened.signers, WRITERS, what)
+        self.trusted.require(opened.signers, WRITERS, what, removed=True)
         signer = opened.signers[0]
-        removed = self.trusted.root.with_role(WRITERS)[signer].removed if len(opened.signers) == 1 else (0, ZERO_ID)
+        removed = (
+            self.trusted.root.with_role(WRITERS, removed=True)[signer].removed
+            if len(opened.signers) == 1
+            else (0, ZERO_ID)
+        )
         if removed is not None and (body.seq > removed[0] or (body.seq == removed[0] and digest != removed[1])):
-            raise IntegrityError(f"{what}: its writer was removed after snapshot {removed[0]}, or it has several signers")
+            raise IntegrityError(
+                f"{what}: its writer was removed after snapshot {removed[0]}, or it has several signers"
+            )
         return signer
 
     def _note(self, snapshot: Snapshot) -> None:
@@ -197,7 +214,9 @@ class History:
                 raise IntegrityError(f"{head.name}: the head names it, the store lists no snapshot: it was deleted")
             return None
         if head is not None and item.number < head.body.seq:
-            raise RollbackError(f"{item.name}: the store lists snapshot {item.number} as the newest, the head names {head.body.seq}")
+            raise RollbackError(
+                f"{item.name}: the store lists snapshot {item.number} as the newest, the head names {head.body.seq}"
+            )
         if head is not None and item.number == head.body.seq:
             return head
         snapshot = self._read(item)
@@ -219,9 +238,13 @@ class History:
         for kind, known in (("trust", self.trusted.root.version), ("keyset", self.keyset.keyset.version)):
             found = numbered.newest(self.store, self.prefix(kind))
             if found is None or found.number < known:
-                raise RollbackError(f"{self.prefix(kind)}: this machine has seen number {known}, the store offers {found.number if found else 'none'}")
+                raise RollbackError(
+                    f"{self.prefix(kind)}: this machine has seen number {known}, the store offers {found.number if found else 'none'}"
+                )
             if found.number > known:
-                raise KeysMoved(f"{self.prefix(kind)}: number {found.number} was made meanwhile: run the same line again")
+                raise KeysMoved(
+                    f"{self.prefix(kind)}: number {found.number} was made meanwhile: run the same line again"
+                )
 
     def commit(self, body: Body, lists: list[bytes], condemned: Callable[[], None]) -> Snapshot:
         """Create the snapshot after the newest one, then its head; return it.
@@ -235,7 +258,9 @@ class History:
             number = before.body.seq + 1 if before else 1
             condemned()
             created = max(self.now(), before.body.created if before else 0)
-            ready = msgspec.structs.replace(body, seq=number, previous=before.id if before else ZERO_ID, created=created)
+            ready = msgspec.structs.replace(
+                body, seq=number, previous=before.id if before else ZERO_ID, created=created
+            )
             data = seal_control(self.keyring.sealing(packs.SNAPSHOT), packs.SNAPSHOT, encode(ready), signer, lists)
             try:
                 numbered.create(self.store, self.prefix("snapshots"), number, data, hashed=self.hashed)
@@ -248,11 +273,11 @@ class History:
         raise IntegrityError(f"dataset {self.dataset.hex()[:16]}: lost {COMMIT_TRIES} races for the next snapshot")
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Write a head for *snapshot* unless a head names it or a later one."""
+        """Write a head for *snapshot* unless a head names a later one, or names it and has half of its life left."""
         signer = self._signer()
         for _ in range(COMMIT_TRIES):
             found = self.head()
-            if found is not None and found.head.seq >= snapshot.body.seq:
+            if found is not None and (found.head.seq > snapshot.body.seq or self._fresh(found.head, snapshot)):
                 return
             number = found.head.number + 1 if found else 1
             previous = found.digest if found else ZERO_ID
@@ -267,9 +292,16 @@ class History:
             return
         raise IntegrityError(f"dataset {self.dataset.hex()[:16]}: lost {COMMIT_TRIES} races for the next head")
 
+    def _fresh(self, head: Head, snapshot: Snapshot) -> bool:
+        return head.seq == snapshot.body.seq and head.expires - self.now() > HEAD_LIFE_MS // 2
+
     def _signer(self) -> SigningKey:
         if self.signer is None:
-            raise NotAuthorized(f"dataset {self.dataset.hex()[:16]}: writing needs an identity, a passphrase alone only reads")
+            raise NotAuthorized(
+                f"dataset {self.dataset.hex()[:16]}: writing needs an identity, a passphrase alone only reads"
+            )
         if self.signer.public not in self.trusted.root.with_role(WRITERS):
-            raise NotAuthorized(f"dataset {self.dataset.hex()[:16]}: this identity is not a writer of it: ask the owner")
+            raise NotAuthorized(
+                f"dataset {self.dataset.hex()[:16]}: this identity is not a writer of it: ask the owner"
+            )
         return self.signer

@@ -29,9 +29,9 @@ class Trusted:
     digest: bytes
     founders: frozenset[bytes]
 
-    def require(self, signers: list[bytes], roles: int, what: str) -> None:
-        """Refuse an object that none of *signers* was allowed to sign."""
-        allowed = self.root.with_role(roles)
+    def require(self, signers: list[bytes], roles: int, what: str, *, removed: bool = False) -> None:
+        """Refuse an object that none of *signers* may sign; *removed*: may sign, or might before it was removed."""
+        allowed = self.root.with_role(roles, removed=removed)
         if not any(signer in allowed for signer in signers):
             names = ", ".join(signer_text(signer)[:16] for signer in signers)
             raise IntegrityError(f"{what}: signed by {names}…, whom the trust root does not list for it")
@@ -76,7 +76,9 @@ def load_trust(store: ObjectStore, copies: LocalCopies, dataset: bytes, newest: 
         newest = found.number
     trusted: Trusted | None = None
     for version in range(1, newest + 1):
-        data = copies.get(f"{prefix}{version}", lambda v=version: numbered.read_number(store, prefix, v, limit=PLAIN_BYTES))  # type: ignore[misc]
+        data = copies.get(
+            f"{prefix}{version}", lambda v=version: numbered.read_number(store, prefix, v, limit=PLAIN_BYTES)
+        )  # type: ignore[misc]
         trusted = _next(trusted, data, version, dataset)
     if trusted is None:
         raise RollbackError(f"dataset {dataset.hex()[:16]}: no trust root in the repository")
@@ -87,7 +89,9 @@ def _next(before: Trusted | None, data: bytes, version: int, dataset: bytes) -> 
     what = f"trust root {version} of dataset {dataset.hex()[:16]}"
     digest = hash_bytes(data)
     if before is None and digest != dataset:
-        raise IntegrityError(f"{what}: its bytes hash to {digest.hex()[:16]}, not to the dataset's id: the object was changed")
+        raise IntegrityError(
+            f"{what}: its bytes hash to {digest.hex()[:16]}, not to the dataset's id: the object was changed"
+        )
     signed = read_signed(read_plain(plain.TRUST, data, what), what)
     signers = check_signatures(signed, "trust", what)
     root = read_trust(signed.body, what)

@@ -1,9 +1,9 @@
 """The typed Python API; the same service that the CLI uses (README, "Python").
 
-    repository = datasync.open("s3://bucket/prefix")
-    repository.push("./data", dataset="data")
-    path = repository.warm("data:prod")
-    for snapshot in repository.snapshots("data"): ...
+repository = datasync.open("s3://bucket/prefix")
+repository.push("./data", dataset="data")
+path = repository.warm("data:prod")
+for snapshot in repository.snapshots("data"): ...
 """
 
 import os
@@ -71,7 +71,9 @@ class Repository:
         done = push_directory(self._session, Path(path), dataset, options, tag=tag, report=progress or _quiet)
         assert done.result.snapshot is not None  # a push that is no dry run ends with one
         skipped = tuple((item.path, item.reason) for item in done.result.skipped)
-        return Push(_snapshot(done.dataset, done.result.snapshot), done.result.created, done.result.progress.sent_bytes, skipped)
+        return Push(
+            _snapshot(done.dataset, done.result.snapshot), done.result.created, done.result.progress.sent_bytes, skipped
+        )
 
     def pull(
         self,
@@ -105,7 +107,9 @@ class Repository:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

@@ -172,7 +172,9 @@ def usage(dataset: OpenDataset, snapshots: list[Snapshot]) -> Usage:
                 if entry.kind == FILE:
                     chunks = list(reader.chunks(entry, page))
                     db.executemany("INSERT OR IGNORE INTO chunks VALUES (?, ?)", ((c.id, c.raw) for c in chunks))
-                    db.executemany("INSERT OR IGNORE INTO packs VALUES (?, ?)", {(c.pack.id, c.pack.size) for c in chunks})
+                    db.executemany(
+                        "INSERT OR IGNORE INTO packs VALUES (?, ?)", {(c.pack.id, c.pack.size) for c in chunks}
+                    )
             db.executemany("INSERT OR IGNORE INTO packs VALUES (?, ?)", ((p.id, p.size) for p in page.packs))
     unique = db.execute("SELECT coalesce(sum(raw), 0) FROM chunks").fetchone()[0]
     packs, size = db.execute("SELECT count(*), coalesce(sum(size), 0) FROM packs").fetchone()

@@ -33,7 +33,13 @@ class Pushed:
 
 
 def push_directory(
-    session: Session, path: Path, name: str | None, options: PushOptions, *, tag: str | None, report: Callable[[Progress], None]
+    session: Session,
+    path: Path,
+    name: str | None,
+    options: PushOptions,
+    *,
+    tag: str | None,
+    report: Callable[[Progress], None],
 ) -> Pushed:
     """Push the directory *path* into the dataset *name* (by default the directory's own name)."""
     with SourceTree.open(path) as tree:  # a wrong path is told before anything is made

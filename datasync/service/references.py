@@ -36,7 +36,9 @@ def parse_reference(text: str) -> Reference:
             return Reference(name, seq=int(version))
         if _HASH.fullmatch(version):
             return Reference(name, prefix=version)
-        raise UsageError(f"reference {text!r}: expected NAME@SEQ or NAME@HASH with at least 8 hex digits, found {version!r}")
+        raise UsageError(
+            f"reference {text!r}: expected NAME@SEQ or NAME@HASH with at least 8 hex digits, found {version!r}"
+        )
     name, colon, tag = text.partition(":")
     check_name(name, "dataset")
     return Reference(name, tag=check_name(tag, "tag")) if colon else Reference(name)

@@ -42,7 +42,9 @@ class Session:
     def store(self) -> MeteredStore:
         """The store of the configured repository; each try is metered."""
         if not self.config.repository:
-            raise UsageError("repository: none was given: pass --repository, set DATASYNC_REPOSITORY, or write it into datasync.toml")
+            raise UsageError(
+                "repository: none was given: pass --repository, set DATASYNC_REPOSITORY, or write it into datasync.toml"
+            )
         return MeteredStore(RetryingStore(open_store(parse_url(self.config.repository))))
 
     @cached_property
@@ -61,7 +63,11 @@ class Session:
     def repository(self) -> Repository:
         """The repository, opened."""
         holder = Holder(self.identity, self.config.passphrase, frozenset(self.config.trust), self._ask)
-        return Repository(self.store, holder, LocalPaths(self.config.state, self.config.evidence))
+        return Repository(self.store, holder, self._paths)
+
+    @property
+    def _paths(self) -> LocalPaths:
+        return LocalPaths(self.config.state, self.config.evidence)
 
     def initialise(self) -> Initialised:
         """Make the repository, and an identity if there is none."""
@@ -71,7 +77,7 @@ class Session:
             write_identity(self.config.identity, Identity.generate())
             created = True
         read_identity(self.config.identity)
-        marker = create_repository(store, conditional=conditional)
+        marker = create_repository(store, self._paths, conditional=conditional)
         return Initialised(store.url, marker.repository, conditional, self.config.identity, created)
 
     def close(self) -> None:
