@@ -1,7 +1,8 @@
-"""Settings: flag > environment > ./datasync.toml > $XDG_CONFIG_HOME/datasync/config.toml > /etc/datasync/config.toml, into one frozen Config.
+"""Settings: flag > environment > ./datasync.toml > $XDG_CONFIG_HOME/datasync/config.toml > /etc/datasync/config.toml,
+into one frozen Config.
 
-The only place that reads settings and environment. Clouds' credentials stay in the clouds' own variables. Raises `UsageError` that names the
-file and the key.
+The only place that reads settings and environment. Clouds' credentials stay in the clouds' own variables. Raises
+`UsageError` that names the file and the key.
 """
 
 import os
@@ -139,7 +140,7 @@ def _check_types(path: Path, value: dict[str, Any]) -> None:
         raise UsageError(f"{path}: cache.dirs: this version uses one directory, found {len(dirs)}")
 
 
-def _dig(value: dict[str, Any], keys: tuple[str, ...]) -> Any:
+def _dig(value: Any, keys: tuple[str, ...]) -> Any:
     for key in keys:
         if not isinstance(value, dict) or key not in value:
             return None

@@ -21,7 +21,8 @@ def command(url: str | None, output: Output, flags: Flags) -> None:
     output.note(f"{made}: {done.identity} (keep a copy in a safe place: without it the data cannot be read)")
     if not done.conditional:
         output.warn(
-            "this store does not honour put-if-absent: it works for one writer at a time; two commits at once are both kept and reported"
+            "this store does not honour put-if-absent: it works for one writer at a time; "
+            "two commits at once are both kept and reported"
         )
     output.result(
         url=done.url,

@@ -27,7 +27,8 @@ def command(dataset: str, limit: int | None, output: Output, flags: Flags) -> No
             where = f"{shown(body.source.host)}:{path_text(body.source.path)}"
             message = f" {shown(body.message)!r}" if body.message else ""
             output.line(
-                f"{dataset}@{body.seq} {snapshot.id.hex()[:16]} {made:%Y-%m-%d %H:%M:%S} {plural(body.totals.files, 'file')} {size(body.totals.bytes)} {where}{message}"
+                f"{dataset}@{body.seq} {snapshot.id.hex()[:16]} {made:%Y-%m-%d %H:%M:%S} "
+                f"{plural(body.totals.files, 'file')} {size(body.totals.bytes)} {where}{message}"
             )
             output.event(
                 "snapshot",

@@ -1,7 +1,7 @@
 """`datasync`: finds the command's module when it is asked for, so `--version` and `--help` import no engine.
 
-Turns errors into one line on stderr and the exit codes of `datasync.errors`; a traceback only with -vv. 130 and 143 after SIGINT and SIGTERM: the same line
-resumes.
+Turns errors into one line on stderr and the exit codes of `datasync.errors`; a traceback only with -vv. 130 and 143
+after SIGINT and SIGTERM: the same line resumes.
 """
 
 import importlib
@@ -33,6 +33,9 @@ COMMANDS = {
     "completion": "Print a shell's completion script",
     "demo": "Run the main job on an example dataset, in a temporary directory",
 }
+
+
+_KINDS = {2: "UsageError", 130: "Interrupted"}
 
 
 class _Commands(click.Group):
@@ -73,6 +76,8 @@ def _run(arguments: list[str]) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
+        if "--json" in arguments:
+            return _fail(arguments, None, error.format_message(), 2, loud=loud)
         error.show()
         return 2
     except DatasyncError as error:
@@ -101,7 +106,7 @@ def _fail(arguments: list[str], error: BaseException | None, text: str, code: in
 
     if loud and error is not None:
         traceback.print_exception(error)
-    kind = type(error).__name__ if error is not None else "Interrupted"
+    kind = type(error).__name__ if error is not None else _KINDS[code]
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     fail(text, kind, code, as_json="--json" in options)
     return code

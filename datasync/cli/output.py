@@ -60,9 +60,9 @@ class Output:
             self._drawn = True
 
     def result(self, **fields: Any) -> None:
-        """Print the last line of --json."""
+        """Print the last line of --json; `exit` is 0 unless it is given."""
         self._clear()
-        self.event("result", exit=0, **fields)
+        self.event("result", **{"exit": 0, **fields})
 
     def _clear(self) -> None:
         if self._drawn:

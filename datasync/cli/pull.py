@@ -21,8 +21,8 @@ def command(reference: str, target: Path, output: Output, flags: Flags) -> None:
         done = pull(opened, reference, target, reporter(output))
     result, snapshot = done.result, done.snapshot
     output.note(
-        f"{done.dataset}@{snapshot.body.seq} in {target}: {plural(result.files, 'file')} written ({size(result.written_bytes)}), "
-        f"{result.kept:,} were there, in {result.seconds:.1f} s"
+        f"{done.dataset}@{snapshot.body.seq} in {target}: {plural(result.files, 'file')} written "
+        f"({size(result.written_bytes)}), {result.kept:,} were there, in {result.seconds:.1f} s"
     )
     output.result(
         dataset=done.dataset,

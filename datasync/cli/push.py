@@ -8,7 +8,7 @@ from datasync.cli.common import common, session
 from datasync.cli.output import Output, path_text, plural, size
 from datasync.config import Flags
 from datasync.errors import PartialFailure
-from datasync.push.pipeline import Progress, PushOptions
+from datasync.push.options import Progress, PushOptions
 from datasync.service.push import Pushed, push_directory
 from datasync.service.session import TOOL
 
@@ -48,7 +48,10 @@ def command(
     """Push the directory PATH: what changed since the last push goes up, sealed; then a snapshot is made."""
 
     def report(progress: Progress) -> None:
-        text = f"{progress.entries:,} entries, read {size(progress.read_bytes)}, new {size(progress.new_bytes)}, sent {size(progress.sent_bytes)}"
+        text = (
+            f"{progress.entries:,} entries, read {size(progress.read_bytes)}, new {size(progress.new_bytes)}, "
+            f"sent {size(progress.sent_bytes)}"
+        )
         output.progress(
             text,
             entries=progress.entries,
@@ -82,17 +85,22 @@ def command(
 def _tell(done: Pushed, output: Output, *, dry_run: bool) -> None:
     result, changes = done.result, done.result.changes
     _tell_skipped(done, output)
-    counts = f"{changes.added:,} new, {changes.changed:,} changed, {changes.removed:,} removed of {plural(changes.found, 'entry')}"
+    counts = (
+        f"{changes.added:,} new, {changes.changed:,} changed, "
+        f"{changes.removed:,} removed of {plural(changes.found, 'entry')}"
+    )
     if dry_run:
         output.note(f"{done.dataset}: would push {counts}")
     elif result.created and result.snapshot is not None:
         output.note(f"{done.dataset}@{result.snapshot.body.seq} ({result.snapshot.id.hex()[:16]}): {counts}")
         output.note(
-            f"sent {size(result.progress.sent_bytes)} for {size(result.progress.new_bytes)} of new data in {result.seconds:.1f} s"
+            f"sent {size(result.progress.sent_bytes)} for {size(result.progress.new_bytes)} of new data in "
+            f"{result.seconds:.1f} s"
         )
     elif result.snapshot is not None:
         output.note(
-            f"{done.dataset}@{result.snapshot.body.seq}: nothing changed in {plural(changes.found, 'entry')}, nothing was sent"
+            f"{done.dataset}@{result.snapshot.body.seq}: nothing changed in {plural(changes.found, 'entry')}, "
+            "nothing was sent"
         )
     if done.new_dataset and not dry_run:
         output.note(f"new dataset {done.dataset}; its trust root, for those who will read it: {done.dataset_id.hex()}")

@@ -43,7 +43,7 @@ def command(
     for item in done:
         output.event("ready", **fields(item))
     code = _run(command_line, environment)
-    output.result(command=list(command_line), code=code)
+    output.result(command=list(command_line), exit=code)
     return code
 
 
@@ -61,7 +61,7 @@ def _run(command_line: tuple[str, ...], environment: dict[str, str]) -> int:
     before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
     try:
         sys.stdout.flush()
-        child = subprocess.Popen(command_line, env=os.environ | environment)  # noqa: S603 (the user's own command)
+        child = subprocess.Popen(command_line, env=os.environ | environment)  # the user's own command
         for number in early:
             child.send_signal(number)
         code = child.wait()

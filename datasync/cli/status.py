@@ -45,13 +45,15 @@ def _show(item: DatasetStatus, output: Output) -> None:
     made = datetime.fromtimestamp(body.created / 1000, UTC)
     tags = "".join(f" :{shown(tag)}" for tag in item.tags)
     output.line(
-        f"{item.name}@{body.seq} {newest.id.hex()[:16]} {made:%Y-%m-%d %H:%M} UTC, {plural(body.totals.files, 'file')}, {size(body.totals.bytes)}{tags}"
+        f"{item.name}@{body.seq} {newest.id.hex()[:16]} {made:%Y-%m-%d %H:%M} UTC, "
+        f"{plural(body.totals.files, 'file')}, {size(body.totals.bytes)}{tags}"
     )
     output.line(f"  trust {item.trust}")
     if item.stale and item.expires is not None:
         left = datetime.fromtimestamp(item.expires / 1000, UTC)
         output.warn(
-            f"{item.name}: its head is past half of its life (until {left:%Y-%m-%d}): push once to renew it, so new nodes accept it"
+            f"{item.name}: its head is past half of its life (until {left:%Y-%m-%d}): "
+            "push once to renew it, so new nodes accept it"
         )
 
 

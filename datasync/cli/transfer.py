@@ -11,7 +11,10 @@ def reporter(output: Output) -> Callable[[Progress], None]:
 
     def report(progress: Progress) -> None:
         share = f" ({100 * progress.bytes // progress.total_bytes} %)" if progress.total_bytes else ""
-        text = f"{progress.files:,} of {progress.total_files:,} files, {size(progress.bytes)} of {size(progress.total_bytes)}{share}"
+        text = (
+            f"{progress.files:,} of {progress.total_files:,} files, "
+            f"{size(progress.bytes)} of {size(progress.total_bytes)}{share}"
+        )
         output.progress(
             text,
             files=progress.files,

@@ -47,7 +47,9 @@ def _show(name: str, found: CheckResult, output: Output) -> None:
     read = f", {plural(found.read_packs, 'pack')} read ({size(found.read_bytes)})" if found.read_packs else ""
     spare = f", {plural(found.unreferenced_packs, 'unreferenced pack')}" if found.unreferenced_packs else ""
     output.line(
-        f"{name}: {plural(found.snapshots, 'snapshot')}, {plural(found.pages, 'page')}, {plural(found.packs, 'pack')}{read}{spare}: {'ok' if not found.problems else plural(len(found.problems), 'problem')}"
+        f"{name}: {plural(found.snapshots, 'snapshot')}, {plural(found.pages, 'page')}, "
+        f"{plural(found.packs, 'pack')}{read}{spare}: "
+        f"{'ok' if not found.problems else plural(len(found.problems), 'problem')}"
     )
     for problem in found.problems:
         output.warn(shown(problem))

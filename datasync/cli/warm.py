@@ -35,7 +35,8 @@ def warm_one(opened: Session, reference: str, output: Output) -> Warmed:
         output.note(f"{where}: ready before")
     else:
         output.note(
-            f"{where}: ready, {plural(result.files, 'file')} fetched ({size(result.fetched_bytes)}), {result.kept:,} shared, in {result.seconds:.1f} s"
+            f"{where}: ready, {plural(result.files, 'file')} fetched ({size(result.fetched_bytes)}), "
+            f"{result.kept:,} shared, in {result.seconds:.1f} s"
         )
     return done
 

@@ -1,8 +1,9 @@
 """The one AEAD wrapper: AES-256-GCM with key commitment (docs/format.md, sections 2 and 8).
 
-Nonces are made here: a sealer counts its own positions, a box uses its key once. The commitment is the second half of the HKDF output that makes the key, and
-is compared before any decryption, so no ciphertext opens under two keys (Albertini et al., "How to Abuse and Fix Authenticated
-Encryption Without Key Commitment", USENIX Security 2022). Raises `IntegrityError`; a buffer whose tag failed is wiped.
+Nonces are made here: a sealer counts its own positions, a box uses its key once. The commitment is the second half of
+the HKDF output that makes the key, and is compared before any decryption, so no ciphertext opens under two keys
+(Albertini et al., "How to Abuse and Fix Authenticated Encryption Without Key Commitment", USENIX Security 2022). Raises
+`IntegrityError`; a buffer whose tag failed is wiped.
 """
 
 import hmac

@@ -1,7 +1,7 @@
 """An identity: what one person or machine reads with (X-Wing) and signs with (Ed25519), and the datasets it trusts.
 
-The file is TOML, 0600, owner-checked after opening. Secrets are never shown by repr. Raises `NotFound`, `WrongKey` (unusable file),
-`UsageError` (permissions).
+The file is TOML, 0600, owner-checked after opening. Secrets are never shown by repr. Raises `NotFound`, `WrongKey`
+(unusable file), `UsageError` (permissions).
 """
 
 import os

@@ -1,7 +1,7 @@
 """HPKE (RFC 9180) to recipients: X-Wing (ML-KEM-768 with X25519, draft-connolly-cfrg-xwing-kem) or X25519 alone.
 
-`Recipient` is a public key that a slot is wrapped to, `KeyPair` the private half. Raises `WrongKey` when a private key does not
-open a ciphertext, `UsageError` for a bad text form.
+`Recipient` is a public key that a slot is wrapped to, `KeyPair` the private half. Raises `WrongKey` when a private key
+does not open a ciphertext, `UsageError` for a bad text form.
 """
 
 from dataclasses import dataclass

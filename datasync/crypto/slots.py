@@ -1,8 +1,8 @@
 """Slots: one key, wrapped for one holder (docs/format.md, section 7).
 
-Each kind protects a random slot key in its own way; the carried key is always in our own committing box under the slot key,
-bound to dataset, epoch, slot, kind and scope. So no provider and no KEM is relied on for the binding. Raises `WrongKey`
-when the holder's secret does not open it, `IntegrityError` when it opens but was changed.
+Each kind protects a random slot key in its own way; the carried key is always in our own committing box under the slot
+key, bound to dataset, epoch, slot, kind and scope. So no provider and no KEM is relied on for the binding. Raises
+`WrongKey` when the holder's secret does not open it, `IntegrityError` when it opens but was changed.
 """
 
 from dataclasses import dataclass

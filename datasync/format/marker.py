@@ -36,7 +36,9 @@ def write_marker(marker: Marker, hasher: Callable[[bytes], bytes]) -> bytes:
 
 
 def read_marker(data: bytes, hasher: Callable[[bytes], bytes]) -> Marker:
-    """Return the marker in *data*; the hash is checked before the version, so damage is never taken for a newer format."""
+    """Return the marker in *data*; the hash is checked before the version,
+    so damage is never taken for a newer format.
+    """
     try:
         fields = json.loads(data)
         digest = fields.pop("hash")
@@ -48,7 +50,8 @@ def read_marker(data: bytes, hasher: Callable[[bytes], bytes]) -> Marker:
         raise FormatError("datasync.json: its hash does not match its fields: the object is damaged")
     if not isinstance(version, int) or version > VERSION:
         raise NewerFormat(
-            f"datasync.json: format version {version}, this datasync reads {VERSION}: the repository was made by a newer datasync, install that"
+            f"datasync.json: format version {version}, this datasync reads {VERSION}: "
+            "the repository was made by a newer datasync, install that"
         )
     if set(fields) != {"format", "version", "repository", "created", "naming"} or fields["naming"] not in NAMINGS:
         raise FormatError("datasync.json: expected the fields of format version 1")

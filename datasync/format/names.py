@@ -17,7 +17,9 @@ def dataset_prefix(dataset: bytes) -> str:
 
 
 def numbered(number: int, digest: bytes | None = None) -> str:
-    """Return the last component of an object numbered *number*, the newest sorting first; with its hash on stores without put-if-absent."""
+    """Return the last component of an object numbered *number*, the newest sorting first;
+    with its hash on stores without put-if-absent.
+    """
     if not 0 < number < _TOP:
         raise FormatError(f"object number: expected 1 to {_TOP - 1}, found {number}")
     return f"{_TOP - number:020d}" + (f"-{digest.hex()}" if digest else "")
@@ -45,6 +47,7 @@ def check_name(name: str, what: str) -> str:
     bad = not 1 <= len(name) <= NAME_CHARACTERS or name in (".", "..") or name.startswith("-")
     if bad or any(c in "@:/" or not c.isprintable() for c in name):
         raise UsageError(
-            f"{what} name {name!r}: expected 1 to {NAME_CHARACTERS} printable characters without @ : / and not starting with -"
+            f"{what} name {name!r}: expected 1 to {NAME_CHARACTERS} printable characters "
+            "without @ : / and not starting with -"
         )
     return name

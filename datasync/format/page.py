@@ -136,7 +136,7 @@ def _check_entry(entry: Entry, used: dict[int, None], what: str) -> None:
     if entry.size or entry.link or entry.chunks or entry.holes or entry.lists:
         raise FormatError(f"{what}: {entry.path!r} is no file and has content")
     target_fits = 0 < len(entry.target) <= PATH_BYTES and b"\0" not in entry.target
-    if not (entry.kind == SYMLINK and target_fits or entry.kind == DIRECTORY and not entry.target):
+    if not ((entry.kind == SYMLINK and target_fits) or (entry.kind == DIRECTORY and not entry.target)):
         raise FormatError(f"{what}: {entry.path!r} has kind {entry.kind} and a target of {len(entry.target)} bytes")
 
 

@@ -10,6 +10,7 @@ from datasync.format.packref import check_table
 from datasync.model.entries import PackRef
 from datasync.model.limits import MESSAGE_BYTES, PACK_BYTES, PAGE_BYTES, PAGE_LIST_BYTES, PAGE_LISTS, PATH_BYTES
 
+Bytes = bytes  # by another name in a class with a field `bytes`
 _PAGE_REF_BYTES = 100  # an upper bound of one encoded reference without its path
 _PACK_REF_BYTES = 120
 
@@ -76,7 +77,7 @@ class PageRef(Record, frozen=True):
     offset: U32
     entries: U63
     bytes: U63
-    first: bytes
+    first: Bytes
 
 
 class PageList(Record, frozen=True):
@@ -114,7 +115,9 @@ def read_page_list(data: bytes | bytearray, what: str) -> PageList:
 
 
 def write_page_lists(pages: list[tuple[PageRef, PackRef]]) -> list[bytes]:
-    """Return the encoded page lists for (reference, its pack) in order, each within its limit; the pack indexes are set here."""
+    """Return the encoded page lists for (reference, its pack) in order, each within its limit;
+    the pack indexes are set here.
+    """
     lists: list[bytes] = []
     table: dict[bytes, PackRef] = {}
     part: list[PageRef] = []

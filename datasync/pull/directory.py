@@ -1,15 +1,18 @@
 """Pull into a person's directory: exact modes, times and hard links; what is there already and the same is left alone.
 
-A file is written under a temporary name beside its own and renamed when it is whole, its times set: so a file with the right size and time is
-complete, and the same pull again goes on where it stopped. Nothing that the snapshot does not have is removed.
+A file is written under a temporary name beside its own and renamed when it is whole, its times set: so a file with the
+right size and time is complete, and the same pull again goes on where it stopped. Nothing that the snapshot does not
+have is removed.
 """
 
 import os
 import stat
 
 from datasync.cache.beneath import Tree
-from datasync.errors import UsageError
 from datasync.cache.faults import shown
+from datasync.crypto.hashing import hash_bytes
+from datasync.errors import UsageError
+from datasync.format.snapshot import Root
 from datasync.model.entries import DIRECTORY, FILE, Entry
 from datasync.pull.plan import Plan, PlannedFile
 
@@ -19,13 +22,17 @@ EXACT = 0o1777  # set-id bits are never restored (design §8.4)
 class DirectoryDestination:
     """Places entries beneath a directory fd."""
 
-    def __init__(self, tree: Tree, *, created: bool) -> None:
+    def __init__(self, tree: Tree, snapshot: bytes, *, created: bool) -> None:
         self._tree = tree
+        self._snapshot = snapshot
         self._created = created
 
     def _temporary(self, file: PlannedFile) -> bytes:
+        """Return a name that no entry of this snapshot has, the same in every pull of it:
+        so a killed one's is found.
+        """
         parent, slash, _ = file.path.rpartition(b"/")
-        return parent + slash + b".datasync-part-%d" % file.n
+        return parent + slash + b".datasync-part-" + hash_bytes(self._snapshot + file.path)[:16].hex().encode()
 
     # the Destination of `place`
 
@@ -76,7 +83,8 @@ class DirectoryDestination:
             status = self._tree.lstat(entry.path)
             if status is not None and not stat.S_ISDIR(status.st_mode):
                 raise UsageError(
-                    f"{shown(entry.path)}: a file is in the way of a directory: pull into another directory, or remove it"
+                    f"{shown(entry.path)}: a file is in the way of a directory: "
+                    "pull into another directory, or remove it"
                 )
             if status is not None:
                 self._tree.set_mode(entry.path, 0o700)
@@ -98,11 +106,12 @@ class DirectoryDestination:
             self._tree.set_mode(path, mode & EXACT)
             self._tree.set_mtime(path, mtime)
 
-    def complete_root(self, mode: int, mtime: int) -> None:
-        """Give a directory that this pull made the root's mode and time."""
+    def complete_root(self, root: Root) -> None:
+        """Give a directory that this pull made the root's attributes, mode and time."""
         if self._created:
-            self._tree.set_mode(b"", mode & EXACT)
-            self._tree.set_mtime(b"", mtime)
+            self._tree.set_xattrs(b"", root.xattrs)
+            self._tree.set_mode(b"", root.mode & EXACT)
+            self._tree.set_mtime(b"", root.mtime)
 
 
 def _same(status: os.stat_result, entry: Entry) -> bool:

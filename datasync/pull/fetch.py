@@ -8,7 +8,7 @@ from datasync.errors import IntegrityError, NotFound
 from datasync.format import pack as packs
 from datasync.format.names import pack_name
 from datasync.model.limits import CHUNK_BYTES, PACK_BYTES
-from datasync.repository.chunks import Range
+from datasync.repository.chunks import Range, missing
 from datasync.repository.keyring import Keyring
 from datasync.repository.packs import Buffer, open_chunk, opener_of
 from datasync.storage.protocol import ObjectStore
@@ -39,9 +39,7 @@ class Fetcher:
         try:
             self._store.get_range(name, part.start, buffer)
         except NotFound:
-            raise IntegrityError(
-                f"{name}: the snapshot refers to this pack, the store does not have it: it was deleted"
-            ) from None
+            raise missing(name) from None
         with self._lock:
             self.fetched_bytes += len(buffer)
         for index, ref in part.wanted:

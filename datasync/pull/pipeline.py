@@ -1,4 +1,5 @@
-"""Pull and warm, all steps joined: plan -> fetch -> open -> place -> publish. The only module here that starts threads' work.
+"""Pull and warm, all steps joined: plan -> fetch -> open -> place -> publish. The only module here
+that starts threads' work.
 
 Each worker fetches one range into its own buffer, opens its chunks and places them; a failure stops all. Nothing
 unverified is ever under a name that counts.
@@ -65,14 +66,14 @@ def pull_to_directory(dataset: OpenDataset, snapshot: Snapshot, target: Path, re
     started = time.monotonic()
     created = _make_target(target)
     with Tree.open(target) as tree:
-        destination = DirectoryDestination(tree, created=created)
+        destination = DirectoryDestination(tree, snapshot.id, created=created)
         run = _Run(dataset, snapshot, report)
         try:
             run.prepare(destination.accept, lambda entry, digest: False)
             run.check_space(target)
             run.transfer(destination)
             destination.complete(run.plan)
-            destination.complete_root(snapshot.body.root.mode, snapshot.body.root.mtime)
+            destination.complete_root(snapshot.body.root)
             tree.sync()
         finally:
             run.close()
@@ -106,7 +107,7 @@ def warm_view(
             run.check_space(cache.path)
             run.transfer(destination)
             destination.complete(run.plan)
-            destination.complete_root(snapshot.body.root.mtime)
+            destination.complete_root(snapshot.body.root)
         finally:
             run.close()
         publish_view(cache, view, _ready(dataset, snapshot, repository, tool), objects.flush)
@@ -153,12 +154,11 @@ class _Run:
             if not accept(entry, self.plan):
                 self._kept += entry.kind == FILE
                 continue
-            chunks = list(self._reader.chunks(entry, page))
-            digest = file_id(self._reader.id_key, entry, (chunk.id for chunk in chunks))
+            digest = file_id(self._reader.id_key, entry, (chunk.id for chunk in self._reader.chunks(entry, page)))
             if adopt(entry, digest):
                 self._kept += 1
                 continue
-            self.plan.want(entry, digest, chunks)
+            self.plan.want(entry, digest, self._reader.chunks(entry, page))  # chunk lists are read twice, never held
             self._tick()
 
     def check_space(self, where: Path) -> None:
@@ -167,7 +167,8 @@ class _Run:
         free = status.f_bavail * status.f_frsize
         if self.plan.bytes + SPACE_MARGIN_BYTES > free:
             raise NoSpace(
-                f"{where}: {self.plan.bytes} bytes are to be written, {free} are free: make room, or choose another disk"
+                f"{where}: {self.plan.bytes} bytes are to be written, {free} are free: "
+                "make room, or choose another disk"
             )
 
     def transfer(self, destination: DirectoryDestination | ViewDestination) -> None:

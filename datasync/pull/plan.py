@@ -1,7 +1,7 @@
 """Plan a transfer: what is wanted, in the order of the packs it lies in, never file by file.
 
-The plan is a temporary SQLite database (it spills to disk by itself), so a million files cost no memory. Directories and hard links are kept
-for the end, when their parents' times and their first members are final.
+The plan is a temporary SQLite database (it spills to disk by itself), so a million files cost no memory. Directories
+and hard links are kept for the end, when their parents' times and their first members are final.
 """
 
 import sqlite3
@@ -17,9 +17,10 @@ from datasync.repository.chunks import Range, plan_ranges
 _TABLES = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32768;
 CREATE TABLE packs (n INTEGER PRIMARY KEY, id BLOB UNIQUE, ref BLOB);
-CREATE TABLE files (n INTEGER PRIMARY KEY, path BLOB, size INTEGER, mode INTEGER, mtime INTEGER, id BLOB, chunks INTEGER, xattrs BLOB);
-CREATE TABLE wanted (pack INTEGER, offset INTEGER, chunk BLOB, raw INTEGER, stored INTEGER, form INTEGER, position INTEGER,
-                     file INTEGER, at INTEGER);
+CREATE TABLE files (n INTEGER PRIMARY KEY, path BLOB, size INTEGER, mode INTEGER, mtime INTEGER, id BLOB,
+                    chunks INTEGER, xattrs BLOB);
+CREATE TABLE wanted (pack INTEGER, offset INTEGER, chunk BLOB, raw INTEGER, stored INTEGER, form INTEGER,
+                     position INTEGER, file INTEGER, at INTEGER);
 CREATE TABLE directories (n INTEGER PRIMARY KEY, path BLOB, mode INTEGER, mtime INTEGER, xattrs BLOB);
 CREATE TABLE links (n INTEGER PRIMARY KEY, path BLOB, link BLOB);
 CREATE TABLE groups (link BLOB PRIMARY KEY, path BLOB) WITHOUT ROWID;
@@ -66,6 +67,7 @@ class Plan:
         self._packs: dict[bytes, int] = {}
         self.files = 0
         self.bytes = 0
+        self._rows = 0
 
     def close(self) -> None:
         """Drop the plan."""
@@ -73,35 +75,26 @@ class Plan:
 
     def want(self, entry: Entry, file_id: bytes, chunks: Iterable[StoredChunk]) -> None:
         """Plan to fetch the file *entry*, which has data."""
-        n = self.files
+        n, before = self.files, self._rows
         self.files += 1
-        rows, position, holes = [], 0, iter(entry.holes)
-        hole = next(holes, None)
-        for chunk in chunks:
-            while hole and hole[0] == position:
-                position += hole[1]
-                hole = next(holes, None)
-            rows.append(
-                (
-                    self._pack(chunk.pack),
-                    chunk.offset,
-                    chunk.id,
-                    chunk.raw,
-                    chunk.stored,
-                    chunk.form,
-                    chunk.position,
-                    n,
-                    position,
-                )
-            )
-            position += chunk.raw
-            self.bytes += chunk.raw
-        self._db.executemany("INSERT INTO wanted VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._db.executemany("INSERT INTO wanted VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._wanted(n, entry, chunks))
         xattrs = _encode(entry.xattrs) if entry.xattrs else b""
         self._db.execute(
             "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (n, entry.path, entry.size, entry.mode, entry.mtime, file_id, len(rows), xattrs),
+            (n, entry.path, entry.size, entry.mode, entry.mtime, file_id, self._rows - before, xattrs),
         )
+
+    def _wanted(self, n: int, entry: Entry, chunks: Iterable[StoredChunk]) -> Iterator[tuple[object, ...]]:
+        position, holes = 0, iter(entry.holes)
+        hole = next(holes, None)
+        for c in chunks:
+            while hole and hole[0] == position:
+                position += hole[1]
+                hole = next(holes, None)
+            yield self._pack(c.pack), c.offset, c.id, c.raw, c.stored, c.form, c.position, n, position
+            position += c.raw
+            self.bytes += c.raw
+            self._rows += 1
 
     def _pack(self, pack: PackRef) -> int:
         n = self._packs.get(pack.id)
@@ -149,7 +142,8 @@ class Plan:
 
     def _pack_jobs(self, n: int, pack: PackRef) -> Iterator[Job]:
         rows = self._db.execute(
-            "SELECT w.offset, w.chunk, w.raw, w.stored, w.form, w.position, w.at, f.* FROM wanted w JOIN files f ON f.n = w.file "
+            "SELECT w.offset, w.chunk, w.raw, w.stored, w.form, w.position, w.at, "
+            "f.* FROM wanted w JOIN files f ON f.n = w.file "
             "WHERE w.pack = ? ORDER BY w.offset",
             (n,),
         )

@@ -4,6 +4,7 @@ import os
 
 from datasync.cache.beneath import Tree
 from datasync.cache.objects import Objects, read_only
+from datasync.format.snapshot import Root
 from datasync.model.entries import DIRECTORY, FILE, Entry
 from datasync.model.ids import FileId
 from datasync.pull.plan import Plan, PlannedFile
@@ -58,6 +59,7 @@ class ViewDestination:
             self._tree.set_mode(path, read_only(mode))
             self._tree.set_mtime(path, mtime)
 
-    def complete_root(self, mtime: int) -> None:
-        """Give the view the root's time; its mode is the gate for readers."""
-        self._tree.set_mtime(b"", mtime)
+    def complete_root(self, root: Root) -> None:
+        """Give the view the root's attributes and time; its mode is the gate for readers."""
+        self._tree.set_xattrs(b"", root.xattrs)
+        self._tree.set_mtime(b"", root.mtime)

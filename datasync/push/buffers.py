@@ -1,4 +1,6 @@
-"""One pool of pack buffers for filling, sealing and sending: peak memory is its size, whatever the concurrency (design §7)."""
+"""One pool of pack buffers for filling, sealing and sending: peak memory is its size,
+whatever the concurrency (design §7).
+"""
 
 import threading
 

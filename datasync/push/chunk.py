@@ -1,6 +1,7 @@
 """Read one file, cut it, and claim its chunks: one pass over each byte, holes never read.
 
-A file that changes while it is read is read again, then reported: what is returned is never a torn mix. One `FileReader` per thread.
+A file that changes while it is read is read again, then reported: what is returned is never a torn mix. One
+`FileReader` per thread.
 """
 
 import os
@@ -11,6 +12,7 @@ import xxhash
 
 from datasync.chunker import Cutter
 from datasync.crypto.hashing import keyed_hash
+from datasync.errors import DatasyncError
 from datasync.model.entries import FILE, Entry
 from datasync.model.limits import MIB, SMALL_FILE_BYTES
 from datasync.push.detect import Changed, SameEntry
@@ -59,6 +61,7 @@ class FileReader:
         self._id_key = id_key
         self._index = index
         self._window = memoryview(bytearray(WINDOW_BYTES))
+        self.stopped = False
         self.read_bytes = 0
         self.new_bytes = 0
 
@@ -147,6 +150,8 @@ class FileReader:
 
     def _fill(self, fd: int, offset: int, view: memoryview) -> None:
         done = 0
+        if self.stopped:
+            raise DatasyncError("the push was stopped")
         while done < len(view):
             count = os.preadv(fd, [view[done:]], offset + done)
             if count == 0:

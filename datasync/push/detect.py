@@ -1,14 +1,15 @@
 """What changed since the last push of this source: a merge of the walk with the record, page by page.
 
-A page whose every entry is as before is passed on whole, so an unchanged million files costs no encoding. A file counts as unchanged when size, mtime,
-ctime, inode and mode are those of the record, and neither time lies within 2 s of that record's scan or after it (racy: such a file is read again). Pure.
+A page whose every entry is as before is passed on whole, so an unchanged million files costs no encoding. A file counts
+as unchanged when size, mtime, ctime, inode and mode are those of the record, and neither time lies within 2 s of that
+record's scan or after it (racy: such a file is read again). Pure.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from datasync.model.entries import FILE, Entry, sort_key
 from datasync.format.page import Page
+from datasync.model.entries import FILE, Entry, sort_key
 from datasync.push.record import FileStat, PageRow
 from datasync.push.scan import Found
 

@@ -1,4 +1,6 @@
-"""An unmounted, emptied or vanished source must not become a mass deletion (the rule is pure but for the source's stat)."""
+"""An unmounted, emptied or vanished source must not become a mass deletion
+(the rule is pure but for the source's stat).
+"""
 
 from datasync.errors import UsageError
 from datasync.push.detect import Changes
@@ -22,7 +24,8 @@ def check_loss(
     if not changes.found:
         why = f"{len(skipped)} entries could not be read" if skipped else "is it mounted?"
         raise UsageError(
-            f"{tree.root}: it is empty now, the last push of it had {known} entries ({why}): nothing was pushed; pass --allow-empty if it is meant to be"
+            f"{tree.root}: it is empty now, the last push of it had {known} entries ({why}): nothing was pushed; "
+            "pass --allow-empty if it is meant to be"
         )
     lost = max(changes.removed, known - changes.found)
     moved = mark is not None and mark.device != tree.root_stat.st_dev
@@ -30,5 +33,6 @@ def check_loss(
     if lost > FEW_ENTRIES and lost > share * known:
         where = " and its root lies on another device" if moved else ""
         raise UsageError(
-            f"{tree.root}: {lost} of the {known} entries of its last push are gone{where}: nothing was pushed; pass --allow-empty if that is meant"
+            f"{tree.root}: {lost} of the {known} entries of its last push are gone{where}: nothing was pushed; "
+            "pass --allow-empty if that is meant"
         )

@@ -16,7 +16,8 @@ class LinkGroups:
         if found.nlink < 2:
             return b""
         inode = (found.device, found.inode)
-        link, left = self._open.pop(inode, None) or (keyed_hash(self._key, found.path), found.nlink)
+        known = self._open.pop(inode, None)
+        link, left = known if known is not None else (keyed_hash(self._key, found.path), found.nlink)
         if left > 1:
             self._open[inode] = (link, left - 1)
         return link

@@ -1,4 +1,6 @@
-"""Gather chunks into packs: data packs in a pool buffer, metadata packs in a list; sealed when full, handed to the store."""
+"""Gather chunks into packs: data packs in a pool buffer, metadata packs in a list;
+sealed when full, handed to the store.
+"""
 
 from collections.abc import Callable
 

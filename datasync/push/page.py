@@ -1,14 +1,13 @@
 """Turn entries in order into stored pages, and remember each for the next push (docs/format.md, section 10).
 
-Pages of the last snapshot that come out again are not stored again. Chunk lists of large files are sealed before the page that refers to them.
-Used by one thread.
+Pages of the last snapshot that come out again are not stored again. Chunk lists of large files are sealed before the
+page that refers to them. Used by one thread.
 """
 
 from dataclasses import dataclass
 
 from datasync.crypto.hashing import hash_all, keyed_hash
 from datasync.crypto.kdf import FixedKeys
-from datasync.format import pack as packs
 from datasync.format.page import write_chunk_list
 from datasync.format.snapshot import PageRef, Totals
 from datasync.model.entries import DIRECTORY, FILE, ChunkRef, Entry, ListRef, PackRef, StoredChunk
@@ -116,7 +115,7 @@ class PageWriter:
         return [self._list_ref(*item) for item in made]
 
     def _list_ref(
-        self, list_id: bytes, covered: int, placed: Placed | None, packs: list[bytes]
+        self, list_id: bytes, covered: int, placed: Placed | None, packs_of_chunks: list[bytes]
     ) -> tuple[ListRef, PackRef]:
         if placed is None:
             known = self._record.list_place(list_id)
@@ -124,7 +123,7 @@ class PageWriter:
             return known
         c = placed.settled()
         ref = ListRef(list_id, c.raw, c.stored, c.form, 0, c.position, c.offset, covered)
-        self._new_lists.append((ref, c.pack, packs))
+        self._new_lists.append((ref, c.pack, packs_of_chunks))
         return ref, c.pack
 
     def _end_page(self) -> None:

@@ -1,7 +1,8 @@
-"""Push, all steps joined: scan -> detect -> chunk -> seal -> pack -> store -> commit. The only module here that starts threads' work.
+"""Push, all steps joined: scan -> detect -> chunk -> seal -> pack -> store -> commit. The only module here
+that starts threads' work.
 
-Two readers chunk and seal, a few senders store; entries wait in order until their packs are sealed, so memory is the buffer pool, the entries of
-the packs in it, and one page. Nothing is visible before `commit`.
+Two readers chunk and seal, a few senders store; entries wait in order until their packs are sealed, so memory is the
+buffer pool, the entries of the packs in it, and one page. Nothing is visible before `commit`.
 """
 
 import time
@@ -23,10 +24,12 @@ from datasync.model.limits import MIB
 from datasync.push.buffers import BufferPool
 from datasync.push.chunk import FileReader, Outcome, ReadFile, SameContent
 from datasync.push.detect import Changed, Changes, Item, SameEntry, SamePage, detect
+from datasync.push.entry import link_only, plain_entry, unchanged, with_link
 from datasync.push.guard import check_loss
 from datasync.push.ignore import IgnoreRules
 from datasync.push.index import ChunkIndex, Placed
 from datasync.push.links import LinkGroups
+from datasync.push.options import Progress, PushOptions, PushResult
 from datasync.push.pack import Packer
 from datasync.push.page import PageWriter
 from datasync.push.record import FileStat, Record, SourceMark
@@ -46,45 +49,6 @@ BATCH_BYTES = 8 * MIB
 QUEUE_ENTRIES = 65_536  # entries that wait for their packs before packs are sealed early
 JOBS_AHEAD = 8  # batches submitted and not read yet
 PROGRESS_SECONDS = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class PushOptions:
-    """What a push may be told."""
-
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    checksum: bool = False
-    allow_empty: bool = False
-    xattrs: bool = False
-    one_file_system: bool = False
-    dry_run: bool = False
-    message: str = ""
-    chunker: str = "cdc"
-    tool: str = "datasync"
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a push is: entries walked, file bytes read, new bytes among them, bytes sent."""
-
-    entries: int
-    read_bytes: int
-    new_bytes: int
-    sent_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class PushResult:
-    """What a push did; `snapshot` is the newest one, made by this push when `created`."""
-
-    snapshot: Snapshot | None
-    created: bool
-    totals: Totals
-    changes: Changes
-    progress: Progress
-    skipped: list[Skipped]
-    seconds: float
 
 
 @dataclass(slots=True)
@@ -124,21 +88,6 @@ def push(
         return PushResult(
             snapshot, created, run.totals, run.changes, run.progress(), run.skipped, time.monotonic() - started
         )
-
-
-def count_only(root: Path, options: PushOptions, report: Callable[[Progress], None]) -> PushResult:
-    """Walk the tree at *root* and count what a first push would read; nothing is read or written."""
-    started, changes, skipped, size = time.monotonic(), Changes(), list[Skipped](), 0
-    with SourceTree.open(root) as tree:
-        rules = IgnoreRules(include=options.include, exclude=options.exclude)
-        for found in scan(tree, rules, skipped.append, one_file_system=options.one_file_system):
-            changes.found += 1
-            changes.added += 1
-            size += found.size
-    progress = Progress(changes.found, 0, 0, 0)
-    report(progress)
-    totals = Totals(changes.found, 0, 0, 0, size, 0, len(skipped))
-    return PushResult(None, False, totals, changes, progress, skipped, time.monotonic() - started)
 
 
 class _Run:
@@ -186,6 +135,8 @@ class _Run:
 
     def close(self) -> None:
         self._pool.fail(UsageError("the push has ended"))
+        for reader, _ in self._all:
+            reader.stopped = True
         self._readers.shutdown(wait=True, cancel_futures=True)
         self._store.close()
 
@@ -222,6 +173,7 @@ class _Run:
         return self._baseline.newest, False
 
     def wet(self) -> tuple[Snapshot | None, bool]:
+        self._dataset.history.require_writer()  # before anything is read or sent
         for item in self._items():
             self._take(item)
             self._drain()
@@ -247,13 +199,13 @@ class _Run:
         self._queue.append(waiting)
         if isinstance(item, Changed):
             if item.found.kind != FILE:
-                waiting.entry = _plain_entry(item)
+                waiting.entry = plain_entry(item)
                 return
             link = self._links.of(item.found)
             self._batch.files.append(item)
             self._batch.waiting.append(waiting)
             self._batch.size += item.found.size
-            waiting.entry = None if not link else _link_only(link)
+            waiting.entry = None if not link else link_only(link)
             if self._batch.size >= BATCH_BYTES or len(self._batch.files) >= BATCH_FILES:
                 self._submit()
 
@@ -332,22 +284,25 @@ class _Run:
     def _file(self, waiting: _Waiting) -> bool:
         if waiting.batch is None or not waiting.batch.done():
             return False
-        outcome = waiting.batch.result()[waiting.index]
+        changed, outcome = waiting.item, waiting.batch.result()[waiting.index]
+        assert isinstance(changed, Changed)
         if isinstance(outcome, Skipped):
             self.skipped.append(outcome)
             return True
         link = waiting.entry.link if waiting.entry else b""
-        entry = _with_link(outcome.entry, link) if link else outcome.entry
+        entry = with_link(outcome.entry, link) if link else outcome.entry
         if isinstance(outcome, SameContent):
             self._same_entry(outcome.before, entry, outcome.stat)
             return True
-        return self._read_file(outcome, entry)
+        return self._read_file(outcome, entry, changed.before)
 
-    def _read_file(self, outcome: ReadFile, entry: Entry) -> bool:
+    def _read_file(self, outcome: ReadFile, entry: Entry, before: SameEntry | None) -> bool:
         if any(chunk.pack is None for chunk in outcome.chunks):
             return False
         chunks: list[StoredChunk] = [chunk.settled() for chunk in outcome.chunks]
         self._pages.add(entry, chunks, [], outcome.stat)
+        if before is not None and unchanged(entry, outcome, before.entry):
+            self.changes.changed -= 1  # it was only read again to be sure
         return True
 
     # the end
@@ -392,7 +347,8 @@ class _Run:
         )
         if time.time_ns() - self._scanned > GRACE_MS // 2 * 1_000_000:
             raise StorageUnavailable(
-                "the push took more than half of prune's grace time: run the same line again, it goes on from its journal"
+                "the push took more than half of prune's grace time: "
+                "run the same line again, it goes on from its journal"
             )
         history.check_current()
         snapshot = history.commit(body, lists, lambda: self._baseline.check_condemned(pages, self._record))
@@ -404,18 +360,3 @@ class _Run:
         mark = SourceMark(snapshot.id, snapshot.body.seq, device, inode, self.totals.entries, int(time.time() * 1000))
         self._record.commit(pages, mark)
         self._dataset.history.evidence.save()
-
-
-def _plain_entry(item: Changed) -> Entry:
-    found = item.found
-    return Entry(found.path, found.kind, found.mode, found.mtime, 0, found.xattrs, found.target, b"", (), (), ())
-
-
-def _link_only(link: bytes) -> Entry:
-    return Entry(b"", FILE, 0, 0, 0, (), b"", link, (), (), ())
-
-
-def _with_link(entry: Entry, link: bytes) -> Entry:
-    return Entry(
-        entry.path, entry.kind, entry.mode, entry.mtime, entry.size, entry.xattrs, b"", link, (), entry.holes, ()
-    )

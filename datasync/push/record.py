@@ -1,8 +1,8 @@
 """What was pushed from here: one SQLite file per dataset and source (WAL), which may be deleted at any time.
 
-Holds the last snapshot's pages with each entry's stat (change detection), the chunks whose packs are stored (a table, never a dict), and the
-journal: packs stored by a push that has not committed yet. A pack is entered only after its PUT. Without the file
-everything is read again and nothing is sent twice that the newest snapshot has. Thread-safe.
+Holds the last snapshot's pages with each entry's stat (change detection), the chunks whose packs are stored (a table,
+never a dict), and the journal: packs stored by a push that has not committed yet. A pack is entered only after its PUT.
+Without the file everything is read again and nothing is sent twice that the newest snapshot has. Thread-safe.
 """
 
 import fcntl
@@ -27,7 +27,8 @@ CREATE TABLE IF NOT EXISTS chunks (id BLOB PRIMARY KEY, pack INTEGER, raw INTEGE
                                    position INTEGER, offset INTEGER) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS chunks_by_pack ON chunks (pack);
 CREATE TABLE IF NOT EXISTS lists (id BLOB PRIMARY KEY, ref BLOB, pack BLOB, packs BLOB) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS contents (id BLOB PRIMARY KEY, page BLOB, stats BLOB, totals BLOB, scanned INTEGER) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS contents (id BLOB PRIMARY KEY, page BLOB, stats BLOB, totals BLOB,
+                                     scanned INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS pages (generation INTEGER, ordinal INTEGER, id BLOB, ref BLOB, pack BLOB,
                                   PRIMARY KEY (generation, ordinal)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS pages_by_id ON pages (id);
@@ -35,7 +36,9 @@ CREATE INDEX IF NOT EXISTS pages_by_id ON pages (id);
 
 
 class FileStat(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What is compared on the next push, beside the entry itself; ctime in ns, xxh3 of the content (16 bytes) for files."""
+    """What is compared on the next push, beside the entry itself; ctime in ns,
+    xxh3 of the content (16 bytes) for files.
+    """
 
     ctime: int
     inode: int
@@ -43,7 +46,9 @@ class FileStat(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class SourceMark(msgspec.Struct, array_like=True, frozen=True):
-    """The last push of this source: snapshot, its seq, the root directory's device and inode, entries, and when the lists were last checked (ms)."""
+    """The last push of this source: snapshot, its seq, the root directory's device and inode, entries,
+    and when the lists were last checked (ms).
+    """
 
     snapshot: bytes
     seq: int
@@ -65,7 +70,9 @@ class ChunkRow(NamedTuple):
 
 
 class PageRow(NamedTuple):
-    """One page of the last snapshot: its reference, its entries, their stats, its totals, and the scan (ns) that saw them."""
+    """One page of the last snapshot: its reference, its entries, their stats, its totals,
+    and the scan (ns) that saw them.
+    """
 
     ref: PageRef
     pack: PackRef
@@ -132,7 +139,8 @@ class Record:
         while True:
             with self._lock:
                 row = self._db.execute(
-                    "SELECT p.ref, p.pack, c.page, c.stats, c.totals, c.scanned FROM pages p JOIN contents c ON c.id = p.id "
+                    "SELECT p.ref, p.pack, c.page, c.stats, c.totals, c.scanned "
+                    "FROM pages p JOIN contents c ON c.id = p.id "
                     "WHERE p.generation = ? AND p.ordinal = ?",
                     (self.generation, ordinal),
                 ).fetchone()
@@ -252,7 +260,9 @@ class Record:
             self._learned.clear()
 
     def relies_on(self, condemned: frozenset[bytes], pages: Iterable[bytes] | None = None) -> bool:
-        """Tell whether the given pages (default: the last snapshot's) need a condemned pack, or may: a chunk list that is not known counts."""
+        """Tell whether the given pages (default: the last snapshot's) need a condemned pack, or may:
+        a chunk list that is not known counts.
+        """
         with self._lock:
             if pages is None:
                 rows = self._db.execute(

@@ -1,7 +1,9 @@
-"""Bring the record in line with the repository before a push: what may be relied on, and what must be read or asked for again.
+"""Bring the record in line with the repository before a push: what may be relied on,
+and what must be read or asked for again.
 
-The record may be relied on while the newest snapshot is the one it was made with, or its lists were checked within half the grace time of prune;
-otherwise known chunks come from the newest snapshot's pages, and every file is read (docs/format.md, sections 12 and 13).
+The record may be relied on while the newest snapshot is the one it was made with, or its lists were checked within half
+the grace time of prune; otherwise known chunks come from the newest snapshot's pages, and every file is read
+(docs/format.md, sections 12 and 13).
 """
 
 import time
@@ -32,7 +34,9 @@ class Baseline:
     condemned_number: int
 
     def check_condemned(self, pages: Sequence[tuple[PageRef, PackRef]], record: Record) -> None:
-        """Raise `StorageUnavailable` when a pack that this push relies on was condemned since it began; the next try stores it anew."""
+        """Raise `StorageUnavailable` when a pack that this push relies on was condemned since it began;
+        the next try stores it anew.
+        """
         number, condemned = condemned_packs(self.dataset.history)
         if number == self.condemned_number or not condemned:
             return

@@ -1,32 +1,39 @@
-"""Check a dataset: every snapshot, page and chunk list, that every pack is there, and (when asked) every byte of the packs.
+"""Check a dataset: every snapshot, page and chunk list, that every pack is there,
+and (when asked) every byte of the packs.
 
-Problems are collected, not raised, so one damaged object does not hide the next. What snapshots refer to is kept in a temporary SQLite database:
-memory does not grow with the dataset.
+Problems are collected, not raised, so one damaged object does not hide the next. What snapshots refer to is kept in a
+temporary SQLite database: memory does not grow with the dataset.
 """
 
 import random
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 
 from datasync.crypto.hashing import keyed_hash
 from datasync.errors import IntegrityError, NotFound
 from datasync.format import pack as packs
 from datasync.format.names import dataset_prefix, pack_name
-from datasync.model.entries import FILE, ChunkRef, ListRef, PackRef, StoredChunk
+from datasync.format.names import numbered as numbered_name
 from datasync.format.snapshot import PageRef
+from datasync.model.entries import FILE, ChunkRef, ListRef, PackRef, StoredChunk
 from datasync.model.limits import PACK_BYTES
 from datasync.repository.keyring import Keyring
 from datasync.repository.manifest import ManifestReader, stored_chunk
+from datasync.repository.numbered import NumberedObject
 from datasync.repository.packs import check_pack_id, open_pack
 from datasync.repository.snapshots import History, Snapshot
 from datasync.repository.tags import read_all
 
+MISSING_NAMED = 100  # deleted snapshots that are named one by one
+
 _TABLES = """
 PRAGMA journal_mode = OFF;
 CREATE TABLE packs (n INTEGER PRIMARY KEY, id BLOB UNIQUE, size INTEGER, type INTEGER);
-CREATE TABLE refs (pack INTEGER, position INTEGER, id BLOB, raw INTEGER, stored INTEGER, form INTEGER, offset INTEGER, keyed BLOB,
-                   PRIMARY KEY (pack, position, id, offset, raw, stored, form)) WITHOUT ROWID;
+CREATE TABLE refs (pack INTEGER, position INTEGER, id BLOB, raw INTEGER, stored INTEGER, form INTEGER, offset INTEGER,
+                   keyed BLOB, PRIMARY KEY (pack, position, id, offset, raw, stored, form)) WITHOUT ROWID;
 """
 
 
@@ -47,7 +54,9 @@ class CheckResult:
 def check_dataset(
     history: History, keyring: Keyring, *, read_data: bool, sample: float, report: Callable[[CheckResult], None]
 ) -> CheckResult:
-    """Check everything that the dataset's snapshots need; with *read_data* also the bytes of a share *sample* of the packs."""
+    """Check everything that the dataset's snapshots need; with *read_data* also the bytes
+    of a share *sample* of the packs.
+    """
     return _Check(history, keyring, report).run(read_data=read_data, sample=sample)
 
 
@@ -67,7 +76,7 @@ class _Check:
         self._attempt("tags", lambda: read_all(self._history))
         for snapshot in self._snapshots():
             self.result.snapshots += 1
-            self._attempt(snapshot.name, lambda s=snapshot: self._snapshot(s))  # type: ignore[misc]
+            self._attempt(snapshot.name, partial(self._snapshot, snapshot))
             self._report(self.result)
         self._check_presence()
         if read_data:
@@ -89,6 +98,7 @@ class _Check:
         except IntegrityError as error:
             self.result.problems.append(str(error))
             return
+        self._check_numbers(line)
         for item in line:
             try:
                 snapshot = self._history.read_object(item)
@@ -96,12 +106,20 @@ class _Check:
                 self.result.problems.append(str(error))
                 above = None
                 continue
-            if above is not None and above.body.seq == snapshot.body.seq:
-                self.result.problems.append(f"{item.name}: two snapshots have number {item.number}")
-            elif above is not None and above.body.seq == item.number + 1 and above.body.previous != snapshot.id:
+            if above is not None and above.body.seq == item.number + 1 and above.body.previous != snapshot.id:
                 self.result.problems.append(f"{item.name}: {above.name} follows another snapshot: history was forked")
             above = snapshot
             yield snapshot
+
+    def _check_numbers(self, line: Sequence[NumberedObject]) -> None:
+        """Every number from 1 on is there, once: none is ever deleted."""
+        for above, below in pairwise(line):
+            if above.number == below.number:
+                self.result.problems.append(f"{above.name} and {below.name}: two snapshots have number {above.number}")
+        missing = sorted(set(range(1, line[0].number if line else 1)) - {item.number for item in line})
+        for number in missing[:MISSING_NAMED]:
+            name = self._history.prefix("snapshots") + numbered_name(number)
+            self.result.problems.append(f"{name}: snapshot {number} is not in the repository: it was deleted")
 
     def _snapshot(self, snapshot: Snapshot) -> None:
         reader = ManifestReader(self._history.store, self._keyring, snapshot)
@@ -149,7 +167,8 @@ class _Check:
         for pack_id in self._numbers:
             if pack_id not in found:
                 self.result.problems.append(
-                    f"{pack_name(self._history.dataset, pack_id)}: a snapshot needs this pack, the store does not have it"
+                    f"{pack_name(self._history.dataset, pack_id)}: "
+                    "a snapshot needs this pack, the store does not have it"
                 )
 
     def _read_packs(self, sample: float) -> None:
@@ -159,7 +178,7 @@ class _Check:
             if sample < 1 and chooser.random() >= sample:
                 continue
             name = pack_name(self._history.dataset, pack_id)
-            self._attempt(name, lambda n=n, i=pack_id, t=type_, s=size, w=name: self._read_pack(n, i, t, s, w))  # type: ignore[misc]
+            self._attempt(name, partial(self._read_pack, n, pack_id, type_, size, name))
             self._report(self.result)
 
     def _read_pack(self, n: int, pack_id: bytes, type_: int, size: int, name: str) -> None:

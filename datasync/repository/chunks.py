@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from datasync.crypto.hashing import keyed_hash
-from datasync.errors import IntegrityError
+from datasync.errors import IntegrityError, NotFound
 from datasync.format.names import pack_name
 from datasync.format.pack import TAG_BYTES
 from datasync.format.snapshot import PageRef
@@ -33,14 +33,15 @@ def plan_ranges(wanted: Iterable[tuple[int, PackRef, Ref]]) -> list[Range]:
     by_pack: dict[bytes, tuple[PackRef, list[tuple[int, Ref]]]] = {}
     for index, pack, ref in wanted:
         by_pack.setdefault(pack.id, (pack, []))[1].append((index, ref))
-    ranges = []
+    ranges: list[Range] = []
     for pack, refs in by_pack.values():
         ranges += _coalesce(pack, sorted(refs, key=lambda item: item[1].offset))
     return ranges
 
 
 def _coalesce(pack: PackRef, refs: list[tuple[int, Ref]]) -> Iterator[Range]:
-    start, end, inside = -1, -1, []
+    start, end = -1, -1
+    inside: list[tuple[int, Ref]] = []
     for index, ref in refs:
         first, last = ref.offset, ref.offset + ref.stored + TAG_BYTES
         if inside and first - end > MAX_GAP_BYTES:
@@ -61,12 +62,20 @@ def _widen(pack: PackRef, start: int, end: int, inside: list[tuple[int, Ref]]) -
     return Range(pack, start // border * border, min(pack.size, -(-end // border) * border), inside)
 
 
+def missing(name: str) -> IntegrityError:
+    """Return the refusal of a snapshot whose pack *name* is gone."""
+    return IntegrityError(f"{name}: the snapshot refers to this pack, the store does not have it: it was deleted")
+
+
 def read_range(store: ObjectStore, keyring: Keyring, type_: int, id_key: bytes, part: Range) -> list[tuple[int, bytes]]:
     """Fetch one range and return (index, raw bytes) of each chunk wanted from it, verified."""
     name = pack_name(keyring.dataset, part.pack.id)
     buffer = memoryview(bytearray(part.end - part.start))
     opener, head = opener_of(keyring, part.pack, type_)
-    store.get_range(name, part.start, buffer)
+    try:
+        store.get_range(name, part.start, buffer)
+    except NotFound:
+        raise missing(name) from None
     found = []
     for index, ref in part.wanted:
         at = ref.offset - part.start

@@ -1,4 +1,7 @@
-"""zstd (RFC 8878) per chunk, kept only when it pays (docs/format.md, section 8). Thread-safe: each thread has its own contexts."""
+"""zstd (RFC 8878) per chunk, kept only when it pays (docs/format.md, section 8).
+
+Thread-safe: each thread has its own contexts.
+"""
 
 import threading
 

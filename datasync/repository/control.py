@@ -18,7 +18,9 @@ SIGN_KINDS = {3: "snapshot", 4: "head", 5: "tags", 6: "relocation", 7: "condemne
 
 @dataclass(frozen=True, slots=True)
 class ControlObject:
-    """An opened control object: the signed body, who signed it, the chunks after it, and the hash of the stored bytes."""
+    """An opened control object: the signed body, who signed it, the chunks after it,
+    and the hash of the stored bytes.
+    """
 
     body: bytes
     signers: list[bytes]
@@ -39,7 +41,10 @@ def seal_control(
 
 
 def open_control(keyring: Keyring, type_: int, data: bytes, what: str) -> ControlObject:
-    """Open the object in *data*; every byte of it is authenticated and its signatures hold. Who may sign is the caller's to check."""
+    """Open the object in *data*; every byte of it is authenticated and its signatures hold.
+
+    Who may sign is the caller's to check.
+    """
     try:
         pack = open_pack(keyring, data, type_, what)
         pack.check_padding(what)

@@ -1,7 +1,8 @@
 """What this machine has seen of a dataset: high-water marks against rollback and forks (docs/format.md, section 13).
 
-One small JSON file per dataset under the data directory, replaced atomically under a lock, so processes never take each other back. Deleting it
-loses evidence, not data. The rules are pure: `advance_*` return the newer state or raise `RollbackError`.
+One small JSON file per dataset under the data directory, replaced atomically under a lock, so processes never take each
+other back. Deleting it loses evidence, not data. The rules are pure: `advance_*` return the newer state or raise
+`RollbackError`.
 """
 
 import fcntl
@@ -32,26 +33,32 @@ def advance(what: str, known: Mark, found: Mark) -> Mark:
     """Return *found* unless it is older than *known*, or another object of the same number."""
     if found[0] < known[0]:
         raise RollbackError(
-            f"{what}: this machine has seen number {known[0]}, the store offers {found[0]} as the newest: it was rolled back"
+            f"{what}: this machine has seen number {known[0]}, the store offers {found[0]} as the newest: "
+            "it was rolled back"
         )
     if found[0] == known[0] and known[1] and found[1] != known[1]:
         raise RollbackError(
-            f"{what} {found[0]}: this machine has seen {known[1][:16]}…, the store offers {found[1][:16]}…: history was forked"
+            f"{what} {found[0]}: this machine has seen {known[1][:16]}…, the store offers {found[1][:16]}…: "
+            "history was forked"
         )
     return found
 
 
 def merge(mine: Known, other: Known) -> Known:
-    """Return the later of two states of the same dataset, part by part."""
+    """Return the later of two states of the same dataset, part by part; refuse two objects of one number."""
     return Known(
-        max(mine.trust, other.trust),
-        max(mine.keyset, other.keyset),
+        _later("trust root", mine.trust, other.trust),
+        _later("keyset", mine.keyset, other.keyset),
         max(mine.head, other.head),
-        max(mine.snapshot, other.snapshot),
+        _later("snapshot", mine.snapshot, other.snapshot),
         max(mine.time, other.time),
         mine.pinned or other.pinned,
         mine.name or other.name,
     )
+
+
+def _later(what: str, mine: Mark, other: Mark) -> Mark:
+    return advance(what, min(mine, other), max(mine, other))
 
 
 class Evidence:
@@ -76,7 +83,8 @@ class Evidence:
             return Known()
         except (ValueError, KeyError, TypeError, IndexError):
             raise IntegrityError(
-                f"{self._path}: what this machine knows of a dataset does not parse: restore the file, or delete it to trust the store's newest state"
+                f"{self._path}: what this machine knows of a dataset does not parse: "
+                "restore the file, or delete it to trust the store's newest state"
             ) from None
 
     def note_trust(self, number: int, digest: bytes) -> None:

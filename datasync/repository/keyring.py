@@ -1,7 +1,7 @@
 """The keys of one dataset, as opened from its keyset (docs/format.md, sections 4 and 7).
 
-A keyring never shows its keys by repr. Raises `WrongKey` for what its holder may not open, `IntegrityError` for a keyset that is not
-consistent with the keys.
+A keyring never shows its keys by repr. Raises `WrongKey` for what its holder may not open, `IntegrityError` for a
+keyset that is not consistent with the keys.
 """
 
 import threading
@@ -73,7 +73,8 @@ class Keyring:
         """Return what opens the chunks of the pack with *header*; its key commitment is checked here."""
         if header.dataset != self.dataset:
             raise IntegrityError(
-                f"{name}: expected a pack of dataset {self.dataset.hex()[:16]}, found one of {header.dataset.hex()[:16]}"
+                f"{name}: expected a pack of dataset {self.dataset.hex()[:16]}, "
+                f"found one of {header.dataset.hex()[:16]}"
             )
         key = header.encode()
         with self._lock:

@@ -1,6 +1,7 @@
 """Keysets: making the first one, reading the newest, opening it (docs/format.md, section 7)."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from datasync.crypto import slots
 from datasync.crypto.hashing import hash_bytes
@@ -89,7 +90,9 @@ def first_keyset(
     passphrase: str | None,
     created: int,
 ) -> bytes:
-    """Return keyset version 1 with a fresh root key, wrapped for each of *recipients* and for the *passphrase* if any."""
+    """Return keyset version 1 with a fresh root key, wrapped for each of *recipients*
+    and for the *passphrase* if any.
+    """
     keys = EpochKeys.from_root(1, random_key())
     made = [recipient_slot(recipient, keys, dataset, created, owner.public) for recipient in recipients]
     if passphrase is not None:
@@ -121,7 +124,12 @@ def load_keyset(
         if found is None:
             raise NotFound(f"dataset {dataset.hex()[:16]}: no keyset in the repository")
         version = found.number
-    data = copies.get(f"{prefix}{version}", lambda: numbered.read_number(store, prefix, version, limit=PLAIN_BYTES))
+    fetch = partial(numbered.read_number, store, prefix, version, limit=PLAIN_BYTES)
+    check = partial(_check_keyset, version=version, dataset=dataset, trusted=trusted)
+    return copies.get(f"{prefix}{version}", fetch, check)
+
+
+def _check_keyset(data: bytes, version: int, dataset: bytes, trusted: Trusted) -> ReadKeyset:
     what = f"keyset {version} of dataset {dataset.hex()[:16]}"
     signed = read_signed(read_plain(plain.KEYSET, data, what), what)
     signers = check_signatures(signed, "keyset", what)
@@ -137,7 +145,9 @@ def load_keyset(
 
 
 def open_keyset(found: ReadKeyset, identity: Identity | None, passphrase: str | None) -> tuple[Keyring, str]:
-    """Return the keyring and the dataset's name; raise `WrongKey` when neither *identity* nor *passphrase* opens a slot."""
+    """Return the keyring and the dataset's name; raise `WrongKey` when neither *identity* nor *passphrase*
+    opens a slot.
+    """
     keyset = found.keyset
     for slot in sorted(keyset.slots, key=lambda item: (-item.epoch, item.scope, item.kind)):
         if slot.epoch != keyset.epoch:
@@ -153,7 +163,8 @@ def open_keyset(found: ReadKeyset, identity: Identity | None, passphrase: str | 
         keyring = Keyring(keyset.dataset, unchain(keyset, newest), keyset.epoch)
         return keyring, open_name(newest.metadata, keyset.dataset, keyset.name)
     raise WrongKey(
-        f"dataset {keyset.dataset.hex()[:16]}: no slot for this identity{' or passphrase' if passphrase else ''}: ask its owner for access"
+        f"dataset {keyset.dataset.hex()[:16]}: no slot for this identity{' or passphrase' if passphrase else ''}: "
+        "ask its owner for access"
     )
 
 

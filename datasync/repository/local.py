@@ -1,11 +1,17 @@
 """Local copies of immutable objects, which save requests and may be deleted at any time.
 
-What they hold is verified after reading exactly as if the store had sent it, so they need no trust.
+What they hold is verified after reading exactly as if the store had sent it, so they need no trust; only what was
+verified is kept.
 """
 
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+from datasync.errors import IntegrityError
+
+Value = TypeVar("Value")
 
 
 class LocalCopies:
@@ -14,17 +20,18 @@ class LocalCopies:
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
 
-    def get(self, name: str, fetch: Callable[[], bytes]) -> bytes:
-        """Return the copy of *name*, or what *fetch* returns, which is kept."""
+    def get(self, name: str, fetch: Callable[[], bytes], verify: Callable[[bytes], Value]) -> Value:
+        """Return what *verify* makes of the copy of *name*, or of what *fetch* returns, which is kept then."""
         if self._directory is None:
-            return fetch()
+            return verify(fetch())
         path = self._directory / name.replace("/", "_")
         try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            data = fetch()
+            return verify(path.read_bytes())
+        except (FileNotFoundError, IntegrityError):
+            data = fetch()  # a damaged copy says nothing about the object
+        value = verify(data)
         self._keep(path, data)
-        return data
+        return value
 
     def drop(self, name: str) -> None:
         """Forget the copy of *name*."""

@@ -1,6 +1,6 @@
 """Manifests: reading the pages of a snapshot in order, and cutting entries into pages (docs/format.md, section 10)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from datasync.crypto.hashing import keyed_hash
 from datasync.crypto.recipients import HYBRID
@@ -104,7 +104,9 @@ def _id_key(keyring: Keyring, snapshot: Snapshot) -> bytes:
 
 
 def _check_parents(entries: Sequence[Entry], parents: list[bytes], what: str) -> None:
-    """Refuse an entry whose parent is not a directory before it; *parents* is the stack of open directories, across pages."""
+    """Refuse an entry whose parent is not a directory before it; *parents* is the stack
+    of open directories, across pages.
+    """
     for entry in entries:
         parent = entry.path.rpartition(b"/")[0]
         while parents[-1] != parent:
@@ -179,7 +181,8 @@ class PageBuilder:
         encoded, entries = write_page(self._packs, self.entries), self.entries
         if len(encoded) > PAGE_BYTES:
             raise FormatError(
-                f"page from {entries[0].path[:64]!r}: {len(encoded)} bytes, the limit is {PAGE_BYTES}: fewer extended attributes or holes"
+                f"page from {entries[0].path[:64]!r}: {len(encoded)} bytes, the limit is {PAGE_BYTES}: "
+                "fewer extended attributes or holes"
             )
         self._start()
         return encoded, entries

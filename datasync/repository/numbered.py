@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datasync.crypto.hashing import hash_bytes
 from datasync.errors import AlreadyExists, IntegrityError, NotFound
 from datasync.format.names import numbered, parse_numbered
-from datasync.storage.protocol import ObjectStore
+from datasync.storage.protocol import ObjectStat, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +26,20 @@ class NumberedObject:
 def entries(store: ObjectStore, prefix: str, *, limit: int | None = None) -> Iterator[NumberedObject]:
     """Yield the series under *prefix*, newest first."""
     for item in store.list(prefix, limit=limit):
-        number, digest = parse_numbered(item.name[len(prefix) :])
-        yield NumberedObject(item.name, number, digest, item.modified)
+        yield _parse(item)
+
+
+def _parse(item: ObjectStat) -> NumberedObject:
+    number, digest = parse_numbered(item.name.rpartition("/")[2])
+    return NumberedObject(item.name, number, digest, item.modified)
 
 
 def newest(store: ObjectStore, prefix: str) -> NumberedObject | None:
     """Return the newest object, None when there is none; refuse two of one number, naming both."""
-    first, second, *_ = (*entries(store, prefix, limit=2), None, None)
-    if first and second and first.number == second.number:
-        raise conflict(first, second)
-    return first
+    found = list(entries(store, prefix, limit=2))
+    if len(found) > 1 and found[0].number == found[1].number:
+        raise conflict(found[0], found[1])
+    return found[0] if found else None
 
 
 def conflict(first: NumberedObject, second: NumberedObject) -> IntegrityError:

@@ -1,7 +1,7 @@
 """Sealing and opening packs (docs/format.md, section 8): joins format, crypto and compression; does no I/O.
 
-Writing gathers chunks in one buffer and seals them, in random order, into another: the shuffle costs no copy (ADR 2). Raises
-`IntegrityError` for anything that is not what its id says.
+Writing gathers chunks in one buffer and seals them, in random order, into another: the shuffle costs no copy (ADR 2).
+Raises `IntegrityError` for anything that is not what its id says.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +15,7 @@ from datasync.errors import FormatError, IntegrityError
 from datasync.format import pack as packs
 from datasync.format.pack import PackHeader, Row
 from datasync.format.packref import header_of, reference_to
+from datasync.format.snapshot import PageRef
 from datasync.model.entries import FORM_ZSTD, ChunkRef, ListRef, PackRef
 from datasync.model.limits import PACK_BYTES, PACK_CHUNKS
 from datasync.repository.compression import decompress
@@ -103,13 +104,16 @@ def _seal_rest(sealer: PackSealer, head: bytes, ordered: list[Piece], out: memor
 def open_chunk(
     opener: PackOpener,
     head: bytes,
-    ref: ChunkRef | ListRef | Row,
+    ref: ChunkRef | ListRef | PageRef | Row,
     position: int,
     sealed: Buffer,
     scratch: memoryview,
     what: str,
 ) -> Buffer:
-    """Return the raw bytes of one chunk; they may lie in *scratch* until it is used again. The id is the caller's to check."""
+    """Return the raw bytes of one chunk; they may lie in *scratch* until it is used again.
+
+    The id is the caller's to check.
+    """
     plain = scratch[: ref.stored]
     opener.open_into(position, sealed, packs.aad(head, packs.WHAT_CHUNK, position, ref.form, ref.raw, ref.id), plain)
     return decompress(ref.form, plain, ref.raw, what)

@@ -1,7 +1,8 @@
 """A repository at a URL: making one, finding its datasets, opening one of them by name.
 
-Reads follow docs/format.md, section 13: the trust root is believed because its hash is the dataset id, and the id because this identity owns it, or was told
-to (`TrustPins`), or a person said so. Raises `NoRepository`, `NotFound`, `WrongKey`, `UntrustedError`, `IntegrityError`.
+Reads follow docs/format.md, section 13: the trust root is believed because its hash is the dataset id, and the id
+because this identity owns it, or was told to (`TrustPins`), or a person said so. Raises `NoRepository`, `NotFound`,
+`WrongKey`, `UntrustedError`, `IntegrityError`.
 """
 
 import json
@@ -115,13 +116,17 @@ class Repository:
     def _read_marker(self) -> Marker:
         copies = marker_copies(self._paths, self.store)
         try:
-            return read_marker(copies.get(MARKER, lambda: self.store.get(MARKER, limit=MARKER_BYTES)), hash_bytes)
+            return copies.get(
+                MARKER,
+                lambda: self.store.get(MARKER, limit=MARKER_BYTES),
+                lambda data: read_marker(data, hash_bytes),
+            )
         except NotFound:
             raise NoRepository(
-                f"{self.store.url}: expected a repository, found no {MARKER}: run `datasync init {self.store.url}`, or correct the URL"
+                f"{self.store.url}: expected a repository, found no {MARKER}: "
+                f"run `datasync init {self.store.url}`, or correct the URL"
             ) from None
         except IntegrityError as error:
-            copies.drop(MARKER)
             raise IntegrityError(f"{self.store.url}: {error}") from None
 
     def dataset_ids(self) -> list[bytes]:
@@ -153,7 +158,8 @@ class Repository:
         if len(found) > 1:
             ids = " and ".join(item.id.hex() for item in found)
             raise IntegrityError(
-                f"dataset {name!r}: two datasets have that name: {ids}: somebody added one; revoke or shred the one that is not wanted"
+                f"dataset {name!r}: two datasets have that name: {ids}: somebody added one; "
+                "revoke or shred the one that is not wanted"
             )
         if not found:
             raise self._not_found(name, closed)
@@ -182,7 +188,8 @@ class Repository:
             except WrongKey:
                 closed += 1
             except NotFound:
-                continue  # its maker died between trust root and keyset, or somebody planted a name: there is nothing to open
+                # its maker died between trust root and keyset, or somebody planted a name: there is nothing to open
+                continue
             else:
                 found += [opened] if opened is not None else []
         return found, closed
@@ -200,7 +207,8 @@ class Repository:
         except NotFound as error:
             if known.trust[0]:
                 raise RollbackError(
-                    f"{error}: this machine has seen the dataset {known.name!r} in repository {self.marker.repository}: it was deleted or rolled back "
+                    f"{error}: this machine has seen the dataset {known.name!r} "
+                    f"in repository {self.marker.repository}: it was deleted or rolled back "
                     f"(if the repository was made anew, remove {self._paths.state / 'markers'})"
                 ) from None
             raise

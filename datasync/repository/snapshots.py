@@ -1,7 +1,8 @@
-"""Snapshots and heads of one dataset: reading with every check, committing in order (docs/format.md, sections 11 to 13).
+"""Snapshots and heads of one dataset: reading with every check, committing in order
+(docs/format.md, sections 11 to 13).
 
-Write order: packs and pages are stored before `commit` is called; then the snapshot, then its head. Nothing is visible before the
-snapshot. A lost race reads again and signs anew; it never just takes another number.
+Write order: packs and pages are stored before `commit` is called; then the snapshot, then its head. Nothing is visible
+before the snapshot. A lost race reads again and signs anew; it never just takes another number.
 """
 
 import time
@@ -49,7 +50,7 @@ class Snapshot:
     def pages(self) -> "list[tuple[PageRef, PackRef]]":
         """Return every page reference with its pack, in order."""
         found: list[tuple[PageRef, PackRef]] = []
-        for data, digest in zip(self.lists, self.body.lists, strict=True):
+        for data, _ in zip(self.lists, self.body.lists, strict=True):
             page_list = read_page_list(data, self.name)
             found += [(page, page_list.packs[page.pack]) for page in page_list.pages]
         if hash_all(page.id for page, _ in found) != self.body.manifest:
@@ -105,7 +106,8 @@ class History:
         if found is None:
             if self.evidence.known.head:
                 raise RollbackError(
-                    f"dataset {self.dataset.hex()[:16]}: this machine has seen head {self.evidence.known.head}, the store has none: it was emptied or rolled back"
+                    f"dataset {self.dataset.hex()[:16]}: this machine has seen head {self.evidence.known.head}, "
+                    "the store has none: it was emptied or rolled back"
                 )
             return None
         head = self._read_head(found)
@@ -134,8 +136,8 @@ class History:
         memory = self.evidence.known.snapshot[0] > 0
         if fresh and not memory and head.expires < self.now():
             raise RollbackError(
-                f"{found.name}: the newest head expired and this machine has never seen the dataset: it may be a replay; "
-                f"push once to renew it, or name the exact snapshot: NAME@{head.snapshot.hex()[:16]}"
+                f"{found.name}: the newest head expired and this machine has never seen the dataset: it may be "
+                f"a replay; push once to renew it, or name the exact snapshot: NAME@{head.snapshot.hex()[:16]}"
             )
         snapshot = self.read(head.seq, expected=head.snapshot)
         self._note(snapshot)
@@ -154,6 +156,11 @@ class History:
             for item in numbered.find(self.store, prefix, seq)
             if expected is None or item.digest in (None, expected)
         ]
+        if not found and expected is not None:  # something signed says that it was here
+            raise IntegrityError(
+                f"{prefix}{numbered_name(seq)}: expected snapshot {expected.hex()[:16]}, the store does not have it: "
+                "it was deleted"
+            )
         if not found:
             raise NotFound(f"snapshot {seq} of dataset {self.dataset.hex()[:16]}: not in the repository")
         if len(found) > 1:
@@ -165,7 +172,8 @@ class History:
         digest = hash_bytes(data)
         if expected is not None and digest != expected:
             raise IntegrityError(
-                f"{item.name}: expected snapshot {expected.hex()[:16]}, found {digest.hex()[:16]}: it was changed or replaced"
+                f"{item.name}: expected snapshot {expected.hex()[:16]}, found {digest.hex()[:16]}: "
+                "it was changed or replaced"
             )
         opened = open_control(self.keyring, packs.SNAPSHOT, data, item.name)
         body = read_body(opened.body, item.name)
@@ -192,18 +200,35 @@ class History:
         return signer
 
     def _note(self, snapshot: Snapshot) -> None:
-        """Advance the high-water mark to *snapshot*, checking that history since the mark is one line."""
+        """Advance the high-water mark to *snapshot*; refuse unless it and the mark are of one line.
+
+        A head may name a snapshot below the mark: the writer of the marked one died before its head, or is about to
+        write it. Then the marked one must still be there.
+        """
         seq, digest = self.evidence.known.snapshot
+        if snapshot.body.seq < seq:
+            self._check_descends(self._marked(seq, digest), snapshot.body.seq, snapshot.id)
+            return
         if seq and snapshot.body.seq > seq:
-            below = snapshot
-            while below.body.seq > seq + 1:
-                below = self.read(below.body.seq - 1, expected=below.body.previous)
-            if below.body.previous.hex() != digest:
-                raise RollbackError(
-                    f"snapshot {seq}: this machine has seen {digest[:16]}…, {below.name} follows {below.body.previous.hex()[:16]}…: history was forked"
-                )
+            self._check_descends(snapshot, seq, bytes.fromhex(digest))
         self.evidence.note_snapshot(snapshot.body.seq, snapshot.id)
         self.evidence.note_time(snapshot.body.created)
+
+    def _marked(self, seq: int, digest: str) -> Snapshot:
+        try:
+            return self.read(seq, expected=bytes.fromhex(digest))
+        except IntegrityError as error:
+            raise RollbackError(f"snapshot {seq}: this machine has seen it: {error}") from None
+
+    def _check_descends(self, newer: Snapshot, seq: int, digest: bytes) -> None:
+        below = newer
+        while below.body.seq > seq + 1:
+            below = self.read(below.body.seq - 1, expected=below.body.previous)
+        if below.body.previous != digest:
+            raise RollbackError(
+                f"snapshot {seq}: expected {digest.hex()[:16]}…, "
+                f"{below.name} follows {below.body.previous.hex()[:16]}…: history was forked"
+            )
 
     def latest(self) -> Snapshot | None:
         """Return the highest-numbered snapshot, with or without a head: what the next push follows."""
@@ -212,6 +237,11 @@ class History:
         if item is None:
             if head is not None:
                 raise IntegrityError(f"{head.name}: the head names it, the store lists no snapshot: it was deleted")
+            if self.evidence.known.snapshot[0]:
+                raise RollbackError(
+                    f"dataset {self.dataset.hex()[:16]}: this machine has seen snapshot "
+                    f"{self.evidence.known.snapshot[0]}, the store has none: it was emptied or rolled back"
+                )
             return None
         if head is not None and item.number < head.body.seq:
             raise RollbackError(
@@ -239,7 +269,8 @@ class History:
             found = numbered.newest(self.store, self.prefix(kind))
             if found is None or found.number < known:
                 raise RollbackError(
-                    f"{self.prefix(kind)}: this machine has seen number {known}, the store offers {found.number if found else 'none'}"
+                    f"{self.prefix(kind)}: this machine has seen number {known}, "
+                    f"the store offers {found.number if found else 'none'}"
                 )
             if found.number > known:
                 raise KeysMoved(
@@ -249,10 +280,10 @@ class History:
     def commit(self, body: Body, lists: list[bytes], condemned: Callable[[], None]) -> Snapshot:
         """Create the snapshot after the newest one, then its head; return it.
 
-        *body* is signed anew with the seq and previous hash of each try; *condemned* is called before each and raises when a pack that
-        it relies on was condemned meanwhile.
+        *body* is signed anew with the seq and previous hash of each try; *condemned* is called before each and raises
+        when a pack that it relies on was condemned meanwhile.
         """
-        signer = self._signer()
+        signer = self.require_writer()
         for _ in range(COMMIT_TRIES):
             before = self.latest()
             number = before.body.seq + 1 if before else 1
@@ -274,7 +305,7 @@ class History:
 
     def publish(self, snapshot: Snapshot) -> None:
         """Write a head for *snapshot* unless a head names a later one, or names it and has half of its life left."""
-        signer = self._signer()
+        signer = self.require_writer()
         for _ in range(COMMIT_TRIES):
             found = self.head()
             if found is not None and (found.head.seq > snapshot.body.seq or self._fresh(found.head, snapshot)):
@@ -295,7 +326,8 @@ class History:
     def _fresh(self, head: Head, snapshot: Snapshot) -> bool:
         return head.seq == snapshot.body.seq and head.expires - self.now() > HEAD_LIFE_MS // 2
 
-    def _signer(self) -> SigningKey:
+    def require_writer(self) -> SigningKey:
+        """Return the key that signs here; `NotAuthorized` when this identity may not write."""
         if self.signer is None:
             raise NotAuthorized(
                 f"dataset {self.dataset.hex()[:16]}: writing needs an identity, a passphrase alone only reads"

@@ -4,6 +4,7 @@ The dataset id is the hash of version 1, so whoever knows the id knows whom to b
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from datasync.crypto.hashing import hash_bytes
 from datasync.crypto.signatures import SigningKey, signer_text, verify
@@ -76,10 +77,9 @@ def load_trust(store: ObjectStore, copies: LocalCopies, dataset: bytes, newest: 
         newest = found.number
     trusted: Trusted | None = None
     for version in range(1, newest + 1):
-        data = copies.get(
-            f"{prefix}{version}", lambda v=version: numbered.read_number(store, prefix, v, limit=PLAIN_BYTES)
-        )  # type: ignore[misc]
-        trusted = _next(trusted, data, version, dataset)
+        fetch = partial(numbered.read_number, store, prefix, version, limit=PLAIN_BYTES)
+        follow = partial(_next, trusted, version=version, dataset=dataset)
+        trusted = copies.get(f"{prefix}{version}", fetch, follow)
     if trusted is None:
         raise RollbackError(f"dataset {dataset.hex()[:16]}: no trust root in the repository")
     return trusted

@@ -16,7 +16,7 @@ from typing import Self
 
 from datasync.config import Flags, load_config
 from datasync.pull import pipeline as pulling
-from datasync.push import pipeline as pushing
+from datasync.push import options as pushing
 from datasync.repository.snapshots import Snapshot as StoredSnapshot
 from datasync.service import look, warm
 from datasync.service.push import push_directory
@@ -39,7 +39,9 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """What a push did: the newest snapshot, whether this push made it, bytes sent, and (path, reason) of what was skipped."""
+    """What a push did: the newest snapshot, whether this push made it, bytes sent,
+    and (path, reason) of what was skipped.
+    """
 
     snapshot: Snapshot
     created: bool
@@ -64,7 +66,10 @@ class Repository:
         allow_empty: bool = False,
         progress: Callable[[pushing.Progress], None] | None = None,
     ) -> Push:
-        """Push the directory *path*; *progress* is called about ten times a second. What was skipped is in the result."""
+        """Push the directory *path*; *progress* is called about ten times a second.
+
+        What was skipped is in the result.
+        """
         options = pushing.PushOptions(
             message=message, checksum=checksum, allow_empty=allow_empty, chunker=self._session.config.chunker, tool=TOOL
         )
@@ -127,7 +132,9 @@ def _snapshot(dataset: str, stored: StoredSnapshot) -> Snapshot:
 
 
 def open(url: str | None = None, *, cache: str | os.PathLike[str] | None = None) -> Repository:
-    """Open the repository at *url* (default: the configured one); identity and other settings as for the command line."""
+    """Open the repository at *url* (default: the configured one);
+    identity and other settings as for the command line.
+    """
     config = load_config(Flags(repository=url, cache=Path(cache) if cache is not None else None))
     session = Session(config)
     _ = session.repository

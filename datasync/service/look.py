@@ -40,7 +40,9 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Sizes in bytes: of the files, of their unique chunks, of the packs that hold them (padding and pages included)."""
+    """Sizes in bytes: of the files, of their unique chunks, of the packs that hold them
+    (padding and pages included).
+    """
 
     snapshots: int
     raw: int
@@ -76,7 +78,9 @@ def _status(dataset: OpenDataset) -> DatasetStatus:
 
 
 def entries(dataset: OpenDataset, snapshot: Snapshot, path: bytes, *, recursive: bool) -> Iterator[Entry]:
-    """Yield the entries at and beneath *path* (empty: all), or only its direct children; `NotFound` when there are none."""
+    """Yield the entries at and beneath *path* (empty: all), or only its direct children;
+    `NotFound` when there are none.
+    """
     reader = ManifestReader(dataset.history.store, dataset.keyring, snapshot)
     path = path.strip(b"/")
     low, high = sort_key(path), sort_key(path) + b"\1"

@@ -11,7 +11,9 @@ from datasync.errors import NotFound, UsageError
 from datasync.format.names import check_name
 from datasync.format.snapshot import Source
 from datasync.model.limits import MESSAGE_BYTES
-from datasync.push.pipeline import Progress, PushOptions, PushResult, count_only, push
+from datasync.push.count import count_only
+from datasync.push.options import Progress, PushOptions, PushResult
+from datasync.push.pipeline import push
 from datasync.push.record import Record
 from datasync.push.source import SourceTree
 from datasync.repository import tags

@@ -68,20 +68,24 @@ def resolve(dataset: OpenDataset, reference: Reference) -> Snapshot:
 
 
 def _by_prefix(dataset: OpenDataset, prefix: str) -> Snapshot:
-    matches = []
+    matches: list[Snapshot] = []
+    damaged: list[IntegrityError] = []
     for item in dataset.history.line():
         if item.digest is not None and not item.digest.hex().startswith(prefix):
             continue
         try:
             snapshot = dataset.history.read_object(item)
-        except IntegrityError:
+        except IntegrityError as error:
             if item.digest is None:
-                continue  # damaged, and not known to be the one that is meant
+                damaged.append(error)  # it may or may not be the one that is meant
+                continue
             raise
         if snapshot.id.hex().startswith(prefix):
             matches.append(snapshot)
             if len(prefix) == 64:
                 break
+    if not matches and damaged:
+        raise damaged[0]
     if not matches:
         raise NotFound(f"dataset {dataset.name!r}: no snapshot whose id begins with {prefix}")
     if len(matches) > 1:

@@ -56,7 +56,8 @@ class Session:
             if self.config.passphrase is not None:
                 return None
             raise WrongKey(
-                f"identity {self.config.identity}: expected the file, found none: run `datasync init`, or set DATASYNC_IDENTITY or DATASYNC_PASSPHRASE"
+                f"identity {self.config.identity}: expected the file, found none: "
+                "run `datasync init`, or set DATASYNC_IDENTITY or DATASYNC_PASSPHRASE"
             ) from None
 
     @cached_property

@@ -1,4 +1,6 @@
-"""Pull a snapshot into a directory, or warm it into the node's cache: one transfer per node, the others wait and share."""
+"""Pull a snapshot into a directory, or warm it into the node's cache:
+one transfer per node, the others wait and share.
+"""
 
 import re
 from collections.abc import Callable
