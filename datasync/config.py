@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from datasync.cache.space import parse_size
 from datasync.errors import UsageError
 
 SYSTEM_FILE = Path("/etc/datasync/config.toml")
 LOCAL_FILE = Path("datasync.toml")
 CHUNKERS = ("cdc", "fixed")
-SECTIONS = {"push": ("chunker",), "cache": ("dirs",)}
+SECTIONS = {"push": ("chunker",), "cache": ("dirs", "max", "reserve")}
 TOP = ("repository", "identity", "trust")
 
 
@@ -30,7 +31,9 @@ class Config:
     trust: tuple[str, ...]
     passphrase: str | None = field(repr=False)
     chunker: str
-    cache: Path
+    caches: tuple[Path, ...]
+    cache_max: str
+    cache_reserve: str
     state: Path
     evidence: Path
     files: tuple[Path, ...]
@@ -43,7 +46,7 @@ class Flags:
 
     repository: str | None = None
     config: Path | None = None
-    cache: Path | None = None
+    caches: tuple[Path, ...] = ()
     trust: tuple[str, ...] = ()
 
 
@@ -67,8 +70,9 @@ def load_config(flags: Flags, environment: Mapping[str, str] | None = None) -> C
 
     data = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share") / "datasync"
     state = Path(env.get("XDG_STATE_HOME") or home / ".local" / "state") / "datasync"
-    dirs = pick(flags.cache, "DATASYNC_CACHE", "cache", "dirs")
-    cache = dirs[0] if isinstance(dirs, list) else dirs
+    dirs = pick(flags.caches, "DATASYNC_CACHE", "cache", "dirs")
+    caches = dirs.split(":") if isinstance(dirs, str) else dirs  # as PATH has them
+    default_cache = Path(env.get("XDG_CACHE_HOME") or home / ".cache") / "datasync"
     chunker = pick(None, "DATASYNC_PUSH_CHUNKER", "push", "chunker") or "cdc"
     if chunker not in CHUNKERS:
         raise UsageError(f"push.chunker: expected one of {', '.join(CHUNKERS)}, found {chunker!r}")
@@ -79,11 +83,18 @@ def load_config(flags: Flags, environment: Mapping[str, str] | None = None) -> C
         trust=tuple(trust.replace(",", " ").split() if isinstance(trust, str) else trust),
         passphrase=env.get("DATASYNC_PASSPHRASE") or None,
         chunker=chunker,
-        cache=Path(cache or Path(env.get("XDG_CACHE_HOME") or home / ".cache") / "datasync").expanduser(),
+        caches=tuple(Path(item).expanduser() for item in caches or (default_cache,)),
+        cache_max=_size(pick(None, "DATASYNC_CACHE_MAX", "cache", "max") or "100%", "cache.max"),
+        cache_reserve=_size(pick(None, "DATASYNC_CACHE_RESERVE", "cache", "reserve") or "0", "cache.reserve"),
         state=state,
         evidence=data / "datasets",
         files=files,
     )
+
+
+def _size(text: str, what: str) -> str:
+    parse_size(text, what)
+    return text
 
 
 def _home(env: Mapping[str, str]) -> Path:
@@ -127,6 +138,8 @@ def _check_types(path: Path, value: dict[str, Any]) -> None:
         ("trust",): list,
         ("push", "chunker"): str,
         ("cache", "dirs"): list,
+        ("cache", "max"): str,
+        ("cache", "reserve"): str,
     }
     for keys, kind in expected.items():
         found = _dig(value, keys)
@@ -135,9 +148,6 @@ def _check_types(path: Path, value: dict[str, Any]) -> None:
         ):
             wanted = "a list of texts" if kind is list else "a text"
             raise UsageError(f"{path}: {'.'.join(keys)}: expected {wanted}, found {found!r}")
-    dirs = _dig(value, ("cache", "dirs"))
-    if dirs is not None and len(dirs) != 1:
-        raise UsageError(f"{path}: cache.dirs: this version uses one directory, found {len(dirs)}")
 
 
 def _dig(value: Any, keys: tuple[str, ...]) -> Any:

@@ -7,6 +7,10 @@
     <cache>/views/<dataset>/<seq>-<id>.READY.json    0644; written last
     <cache>/views/<dataset>/.staging-<seq>-<id>/     a view that is being made
     <cache>/views/<dataset>/.lock-<seq>-<id>         flock of whoever makes it
+    <cache>/views/<dataset>/.lease-<seq>-<id>-<x>    one job that uses it; `datasync.cache.leases`
+    <cache>/views/<dataset>/.pin-<seq>-<id>          it is not to be evicted; `datasync.cache.pins`
+    <cache>/views/<dataset>/.objects-<seq>-<id>      ids of its objects, with reflinks only
+    <cache>/.space.lock, .reserved-<x>               `datasync.cache.space`
 
 `<id>` is the first 16 hex digits of the snapshot id. `<dataset>` is the name in UTF-8 with every byte outside
 `[A-Za-z0-9._-]`, and a leading dot, written as `%` and two capital hex digits; it is reversible. A name whose form
@@ -99,6 +103,11 @@ class View:
         return self.folder + b"/.lock-" + self.stem
 
     @property
+    def objects(self) -> bytes:
+        """The list of the view's objects, where link counts can not tell (reflinks)."""
+        return self.folder + b"/.objects-" + self.stem
+
+    @property
     def path(self) -> Path:
         """The view's directory, for people and jobs."""
         return self.root / os.fsdecode(self.place)
@@ -161,7 +170,10 @@ class Cache:
 
     def views(self, dataset: str) -> Iterator[View]:
         """Yield the views of *dataset* that have a receipt, in no order; each is still to be read and checked."""
-        folder = VIEWS + b"/" + directory_name(dataset)
+        yield from self.views_in(VIEWS + b"/" + directory_name(dataset))
+
+    def views_in(self, folder: bytes) -> Iterator[View]:
+        """Yield the views in the dataset's directory *folder* that have a receipt."""
         if self.tree.lstat(folder) is None:
             return
         with self.tree.subtree(folder) as tree:

@@ -6,7 +6,11 @@ view without a receipt is nothing: the next run that holds the lock removes it. 
 of `Ready`:
 
     {"version":1,"dataset":"…","dataset_id":"<64 hex>","repository":"<32 hex>","seq":1,"snapshot":"<64 hex>",
-     "root":"<64 hex>","entries":3,"files":2,"bytes":10,"completed":"2026-11-30T08:20:45Z","tool":"datasync …"}
+     "root":"<64 hex>","entries":3,"files":2,"bytes":10,"completed":"2026-11-30T08:20:45Z","tool":"datasync …",
+     "node":"dss1…","signature":"<128 hex>"}
+
+The node signs the same text without its last member (Ed25519, kind `ready`), so a receipt tells which machine verified
+the files.
 
 Raises `IntegrityError` for a receipt that does not parse or belongs to something else, `NewerFormat` for a later
 version, and what `datasync.cache.beneath` raises.
@@ -15,7 +19,7 @@ version, and what `datasync.cache.beneath` raises.
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from datasync.cache.beneath import Tree
@@ -28,8 +32,12 @@ READY_VERSION = 1
 READY_BYTES = 64 * 1024  # far more than any receipt needs
 READY_MODE = 0o644
 REPOSITORY_ID_BYTES = 16
+SIGNATURE_BYTES = 64
 READY_ASIDE = b".READY"  # ends the name of a receipt that is being written
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+
+
+Bytes = bytes  # `Ready.bytes` is a count
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +46,21 @@ class Ready:
 
     dataset: str
     dataset_id: DatasetId
-    repository: bytes
+    repository: Bytes
     seq: int
     snapshot: SnapshotId
-    root: bytes
+    root: Bytes
     entries: int
     files: int
     bytes: int
     completed: datetime
     tool: str
+    node: str
+    signature: Bytes = b""
+
+    def signed(self, sign: Callable[[Bytes], Bytes]) -> "Ready":
+        """Return the receipt with the node's signature, which *sign* makes."""
+        return replace(self, signature=sign(signed_text(self)))
 
     def check(self, dataset_id: DatasetId, snapshot: SnapshotId) -> None:
         """Refuse a receipt of another dataset or snapshot than was asked for."""
@@ -63,9 +77,19 @@ class Ready:
             )
 
 
+def signed_text(ready: Ready) -> bytes:
+    """Return what the node signs."""
+    return json.dumps(_members(ready), separators=(",", ":")).encode()
+
+
 def encode_ready(ready: Ready) -> bytes:
     """Return the receipt's one encoding."""
-    value = {
+    value = _members(ready) | {"signature": ready.signature.hex()}
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def _members(ready: Ready) -> dict[str, object]:
+    return {
         "version": READY_VERSION,
         "dataset": ready.dataset,
         "dataset_id": ready.dataset_id.hex(),
@@ -78,8 +102,8 @@ def encode_ready(ready: Ready) -> bytes:
         "bytes": ready.bytes,
         "completed": ready.completed.astimezone(UTC).strftime(TIME_FORMAT),
         "tool": ready.tool,
+        "node": ready.node,
     }
-    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
 def parse_ready(data: bytes, shown: str) -> Ready:
@@ -98,6 +122,8 @@ def parse_ready(data: bytes, shown: str) -> Ready:
             bytes=_count(value, "bytes"),
             completed=datetime.strptime(_text(value, "completed"), TIME_FORMAT).replace(tzinfo=UTC),
             tool=_text(value, "tool"),
+            node=_text(value, "node"),
+            signature=_digits(value, "signature", SIGNATURE_BYTES),
         )
         encoded = encode_ready(ready)
     except ValueError as error:
@@ -158,19 +184,32 @@ def publish_view(cache: Cache, view: View, ready: Ready, flush: Callable[[], Non
     write_ready(cache, view, ready)
 
 
+def write_object_list(cache: Cache, view: View, ids: bytes | bytearray) -> None:
+    """Write the ids of the view's objects, before the view is published."""
+    cache.tree.remove(view.objects)
+    fd = cache.tree.create(view.objects, 0o600)
+    try:
+        _write_all(fd, ids)
+    except OSError as error:
+        raise fault(error, f"write the object list of {view.path}") from error
+    finally:
+        os.close(fd)
+
+
 def discard_view(cache: Cache, view: View) -> None:
     """Remove all that there is of the view except its lock; the receipt goes first, and durably."""
     if cache.tree.lstat(view.ready) is not None:
         cache.tree.remove(view.ready)
         cache.tree.fsync_directory(view.folder)
     cache.tree.remove(view.staging + READY_ASIDE)
+    cache.tree.remove(view.objects)
     if cache.tree.lstat(view.place) is not None:
         cache.tree.remove_tree(view.staging)
         cache.tree.rename(view.place, view.staging)  # a half-removed view is never under its own name
     cache.tree.remove_tree(view.staging)
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def _write_all(fd: int, data: bytes | bytearray) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]

@@ -1,5 +1,7 @@
 """datasync init."""
 
+from dataclasses import replace
+
 import click
 
 from datasync.cli.common import common, session
@@ -13,7 +15,7 @@ from datasync.config import Flags
 def command(url: str | None, output: Output, flags: Flags) -> None:
     """Make a repository at URL (a directory or s3://bucket/prefix), and an identity if there is none."""
     if url is not None:
-        flags = Flags(url, flags.config, flags.cache, flags.trust)
+        flags = replace(flags, repository=url)
     with session(flags, output) as opened:
         done = opened.initialise()
     output.note(f"repository {done.repository} made at {done.url}")

@@ -4,7 +4,9 @@ Turns errors into one line on stderr and the exit codes of `datasync.errors`; a 
 after SIGINT and SIGTERM: the same line resumes.
 """
 
+import errno
 import importlib
+import re
 import signal
 import sys
 import traceback
@@ -14,7 +16,7 @@ from typing import Any, NoReturn
 import click
 
 from datasync import __version__
-from datasync.errors import DatasyncError, StorageUnavailable
+from datasync.errors import DatasyncError, NoSpace, StorageUnavailable
 
 COMMANDS = {
     "init": "Make a repository, and an identity if there is none",
@@ -35,7 +37,7 @@ COMMANDS = {
 }
 
 
-_KINDS = {2: "UsageError", 130: "Interrupted"}
+_KINDS = {2: "UsageError", 130: "Interrupted", 143: "Interrupted"}
 
 
 class _Commands(click.Group):
@@ -59,18 +61,28 @@ def cli() -> None:
     """Secure dataset staging for rented GPU nodes."""
 
 
+class _Stopped(BaseException):
+    """A signal asked this process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.code = 128 + number
+
+
 def _stop(number: int, _: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)
+    raise _Stopped(number)
 
 
 def main() -> NoReturn:
     """Run the command line."""
-    signal.signal(signal.SIGTERM, _stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # of a job in the background
+            signal.signal(number, _stop)
     sys.exit(_run(sys.argv[1:]))
 
 
 def _run(arguments: list[str]) -> int:
-    loud = any(item.startswith("-") and not item.startswith("--") and item.count("v") >= 2 for item in arguments)
+    loud = _is_loud(arguments)
     try:
         result: Any = cli.main(arguments, prog_name="datasync", standalone_mode=False)
     except click.exceptions.Exit as error:
@@ -82,8 +94,10 @@ def _run(arguments: list[str]) -> int:
         return 2
     except DatasyncError as error:
         return _fail(arguments, error, str(error), error.exit_code, loud=loud)
-    except (KeyboardInterrupt, click.Abort):
-        return _fail(arguments, None, "interrupted: the same line resumes", 130, loud=loud)
+    except _Stopped as stopped:
+        return _fail(arguments, None, "interrupted: the same line resumes", stopped.code, loud=loud)
+    except click.Abort:
+        return _fail(arguments, None, "nothing was done: a question was not answered", 130, loud=loud)
     except BrokenPipeError:
         sys.stderr.close()
         return 141
@@ -97,7 +111,16 @@ def _run(arguments: list[str]) -> int:
     return int(result or 0)
 
 
+def _is_loud(arguments: list[str]) -> bool:
+    """Tell whether -v is there twice, in one word or in two, before any `--`."""
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    words = [item for item in options if re.fullmatch("-[nqv]+", item)]
+    return sum(item.count("v") for item in words) + options.count("--verbose") >= 2
+
+
 def _code_of(error: OSError) -> int:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoSpace.exit_code
     return StorageUnavailable.exit_code if isinstance(error, ConnectionError | TimeoutError) else 1
 
 

@@ -5,17 +5,19 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 import click
 
+from datasync.cache.leases import BEAT_SECONDS
 from datasync.cli.common import common, session
 from datasync.cli.output import Output
 from datasync.cli.warm import fields, warm_one
 from datasync.config import Flags
 from datasync.errors import NotFound, UsageError
-from datasync.service.warm import environment_of
+from datasync.service.warm import HeldLease, environment_of
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
 
@@ -24,11 +26,16 @@ PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signa
 @click.option(
     "--data", "references", multiple=True, required=True, metavar="REF", help="A dataset to warm; may be repeated."
 )
-@click.option("--cache", type=click.Path(path_type=Path), help="The cache directory (or DATASYNC_CACHE).")
+@click.option(
+    "--cache",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A cache directory; several disks: repeat it (or DATASYNC_CACHE, separated by colons).",
+)
 @click.argument("command_line", nargs=-1, required=True, type=click.UNPROCESSED)
 @common
 def command(
-    references: tuple[str, ...], cache: Path | None, command_line: tuple[str, ...], output: Output, flags: Flags
+    references: tuple[str, ...], cache: tuple[Path, ...], command_line: tuple[str, ...], output: Output, flags: Flags
 ) -> int:
     """Warm each --data, then run COMMAND_LINE with DATASYNC_DATASET_<NAME> set to its path.
 
@@ -36,18 +43,23 @@ def command(
     """
     if shutil.which(command_line[0]) is None:
         raise NotFound(f"command {command_line[0]!r}: not found: nothing was warmed")
-    flags = Flags(flags.repository, flags.config, cache, flags.trust)
+    flags = replace(flags, caches=cache)
     with session(flags, output) as opened:
-        done = [warm_one(opened, reference, output) for reference in references]
+        done = [warm_one(opened, reference, output, lease=True) for reference in references]
         environment = environment_of(done)
     for item in done:
         output.event("ready", **fields(item))
-    code = _run(command_line, environment)
+    leases = [item.lease for item in done if item.lease is not None]
+    try:
+        code = _run(command_line, environment, leases)
+    finally:
+        for lease in leases:
+            lease.release()
     output.result(command=list(command_line), exit=code)
     return code
 
 
-def _run(command_line: tuple[str, ...], environment: dict[str, str]) -> int:
+def _run(command_line: tuple[str, ...], environment: dict[str, str], leases: list[HeldLease]) -> int:
     """Run the command in the foreground; return its code, 128 + n when a signal n ended it."""
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
@@ -64,10 +76,19 @@ def _run(command_line: tuple[str, ...], environment: dict[str, str]) -> int:
         child = subprocess.Popen(command_line, env=os.environ | environment)  # the user's own command
         for number in early:
             child.send_signal(number)
-        code = child.wait()
+        code = _wait(child, leases)
     except OSError as error:
         raise UsageError(f"command {command_line[0]!r}: cannot be run: {error.strerror}") from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     return code if code >= 0 else 128 - code
+
+
+def _wait(child: subprocess.Popen[bytes], leases: list[HeldLease]) -> int:
+    while True:
+        try:
+            return child.wait(BEAT_SECONDS)
+        except subprocess.TimeoutExpired:
+            for lease in leases:
+                lease.beat()

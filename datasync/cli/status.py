@@ -43,7 +43,7 @@ def _show(item: DatasetStatus, output: Output) -> None:
         return
     body = newest.body
     made = datetime.fromtimestamp(body.created / 1000, UTC)
-    tags = "".join(f" :{shown(tag)}" for tag in item.tags)
+    tags = "".join(f" :{shown(tag)}" + (f"@{seq}" if seq != body.seq else "") for tag, seq in item.tags.items())
     output.line(
         f"{item.name}@{body.seq} {newest.id.hex()[:16]} {made:%Y-%m-%d %H:%M} UTC, "
         f"{plural(body.totals.files, 'file')}, {size(body.totals.bytes)}{tags}"

@@ -1,5 +1,6 @@
 """datasync warm."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -14,11 +15,16 @@ from datasync.service.warm import Warmed, warm
 
 @click.command("warm")
 @click.argument("references", nargs=-1, required=True)
-@click.option("--cache", type=click.Path(path_type=Path), help="The cache directory (or DATASYNC_CACHE).")
+@click.option(
+    "--cache",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A cache directory; several disks: repeat it (or DATASYNC_CACHE, separated by colons).",
+)
 @common
-def command(references: tuple[str, ...], cache: Path | None, output: Output, flags: Flags) -> None:
+def command(references: tuple[str, ...], cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
     """Make each REFERENCE ready in the node's cache; print the path of each ready directory."""
-    flags = Flags(flags.repository, flags.config, cache, flags.trust)
+    flags = replace(flags, caches=cache)
     with session(flags, output) as opened:
         done = [warm_one(opened, reference, output) for reference in references]
     for item in done:
@@ -26,9 +32,9 @@ def command(references: tuple[str, ...], cache: Path | None, output: Output, fla
     output.result(views=[fields(item) for item in done], **fields(done[0]))
 
 
-def warm_one(opened: Session, reference: str, output: Output) -> Warmed:
+def warm_one(opened: Session, reference: str, output: Output, *, lease: bool = False) -> Warmed:
     """Warm one reference and say what was done."""
-    done = warm(opened, reference, reporter(output), waiter(output))
+    done = warm(opened, reference, reporter(output), waiter(output), lease=lease)
     result = done.result
     where = f"{done.dataset}@{done.snapshot.body.seq}"
     if result is None:

@@ -3,7 +3,8 @@
 from datasync.errors import FormatError
 from datasync.format.encoding import U8, U32, U63, Id, Record, decode
 from datasync.format.packref import check_table
-from datasync.model.entries import PackRef
+from datasync.model.entries import FORM_RAW, FORM_ZSTD, PackRef
+from datasync.model.limits import CHUNK_BYTES, PACK_BYTES, PACK_CHUNKS
 
 
 class Head(Record, frozen=True):
@@ -102,4 +103,10 @@ def read_relocation_page(data: bytes | bytearray, what: str) -> RelocationPage:
     if ids != sorted(set(ids)):
         raise FormatError(f"{what}: expected relocations sorted by chunk id, each once")
     check_table(page.packs, dict.fromkeys(item.pack for item in page.entries), what)
+    for item in page.entries:
+        fits = item.form in (FORM_RAW, FORM_ZSTD) and 1 <= item.stored <= CHUNK_BYTES and item.position < PACK_CHUNKS
+        if not fits or not 0 < item.offset < PACK_BYTES - item.stored:
+            raise FormatError(
+                f"{what}: a chunk of {item.stored} bytes at position {item.position}, offset {item.offset}"
+            )
     return page

@@ -1,6 +1,7 @@
 """`datasync.json`, the repository's marker (docs/format.md, section 3)."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -8,6 +9,13 @@ from datasync.errors import FormatError, NewerFormat
 
 VERSION = 1
 NAMINGS = ("numbered", "hashed")
+_FIELDS = {
+    "format": re.compile(".*"),
+    "version": None,
+    "repository": re.compile("[0-9a-f]{32}"),
+    "created": re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"),
+    "naming": re.compile("|".join(NAMINGS)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +29,11 @@ class Marker:
 
 def _canonical(fields: dict[str, object]) -> bytes:
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def _fits(rule: re.Pattern[str] | None, value: object) -> bool:
+    """Tell whether *value* is a text of *rule*, or a number where there is none; true is no number."""
+    return type(value) is int if rule is None else isinstance(value, str) and rule.fullmatch(value) is not None
 
 
 def write_marker(marker: Marker, hasher: Callable[[bytes], bytes]) -> bytes:
@@ -48,15 +61,15 @@ def read_marker(data: bytes, hasher: Callable[[bytes], bytes]) -> Marker:
         intact, version = False, None
     if not intact:
         raise FormatError("datasync.json: its hash does not match its fields: the object is damaged")
-    if not isinstance(version, int) or version > VERSION:
+    if type(version) is int and version > VERSION:
         raise NewerFormat(
             f"datasync.json: format version {version}, this datasync reads {VERSION}: "
             "the repository was made by a newer datasync, install that"
         )
-    if set(fields) != {"format", "version", "repository", "created", "naming"} or fields["naming"] not in NAMINGS:
+    if fields.keys() != _FIELDS.keys() or not all(_fits(rule, fields[name]) for name, rule in _FIELDS.items()):
         raise FormatError("datasync.json: expected the fields of format version 1")
     if fields["format"] != "datasync" or version != VERSION:
         raise FormatError(
             f"datasync.json: expected format datasync version {VERSION}, found {fields['format']} {version}"
         )
-    return Marker(str(fields["repository"]), str(fields["created"]), str(fields["naming"]))
+    return Marker(fields["repository"], fields["created"], fields["naming"])

@@ -20,8 +20,8 @@ def numbered(number: int, digest: bytes | None = None) -> str:
     """Return the last component of an object numbered *number*, the newest sorting first;
     with its hash on stores without put-if-absent.
     """
-    if not 0 < number < _TOP:
-        raise FormatError(f"object number: expected 1 to {_TOP - 1}, found {number}")
+    if not 0 < number <= _TOP:
+        raise FormatError(f"object number: expected 1 to {_TOP}, found {number}")
     return f"{_TOP - number:020d}" + (f"-{digest.hex()}" if digest else "")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from datasync.errors import FormatError
+from datasync.format.keyset import EPOCH_MAX
 from datasync.format.pack import SEALED_KEY_BYTES, PackHeader
 from datasync.model.entries import PackRef
 from datasync.model.limits import PACK_BYTES
@@ -18,7 +19,7 @@ def check_table(packs: tuple[PackRef, ...], used: Iterable[int], what: str) -> N
             lengths != (32, 32, 32)
             or not 0 < pack.size <= PACK_BYTES
             or SEALED_KEY_BYTES.get(pack.source) != len(pack.sealed_key)
-            or not 1 <= pack.epoch < 2**32
+            or not 1 <= pack.epoch <= EPOCH_MAX
         ):
             raise FormatError(f"{what}: a pack reference holds an impossible header")
 

@@ -129,7 +129,7 @@ def _check_entry(entry: Entry, used: dict[int, None], what: str) -> None:
     if not 0 <= entry.mode <= 0o7777 or not -(2**63) <= entry.mtime < 2**63:
         raise FormatError(f"{what}: {entry.path!r} has mode {entry.mode} or a time out of range")
     if entry.xattrs:
-        _check_xattrs(entry, what)
+        check_xattrs(entry.xattrs, f"{what}: {entry.path!r}")
     if entry.kind == FILE:
         _check_file(entry, used, what)
         return
@@ -140,16 +140,17 @@ def _check_entry(entry: Entry, used: dict[int, None], what: str) -> None:
         raise FormatError(f"{what}: {entry.path!r} has kind {entry.kind} and a target of {len(entry.target)} bytes")
 
 
-def _check_xattrs(entry: Entry, what: str) -> None:
-    names = [name for name, _ in entry.xattrs]
-    size = sum(len(name) + len(value) for name, value in entry.xattrs)
+def check_xattrs(xattrs: tuple[tuple[bytes, bytes], ...], what: str) -> None:
+    """Refuse extended attributes out of order, twice, or over the limits."""
+    names = [name for name, _ in xattrs]
+    size = sum(len(name) + len(value) for name, value in xattrs)
     if (
         names != sorted(set(names))
         or len(names) > XATTRS
         or size > XATTRS_BYTES
         or any(not n or b"\0" in n for n in names)
     ):
-        raise FormatError(f"{what}: {entry.path!r} has extended attributes out of order or over the limit")
+        raise FormatError(f"{what} has extended attributes out of order or over the limit")
 
 
 def _check_file(entry: Entry, used: dict[int, None], what: str) -> None:

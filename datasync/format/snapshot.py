@@ -7,10 +7,12 @@ import msgspec
 from datasync.errors import FormatError
 from datasync.format.encoding import U16, U32, U63, Id, Record, decode, encode
 from datasync.format.packref import check_table
+from datasync.format.page import check_xattrs
 from datasync.model.entries import PackRef
 from datasync.model.limits import MESSAGE_BYTES, PACK_BYTES, PAGE_BYTES, PAGE_LIST_BYTES, PAGE_LISTS, PATH_BYTES
 
 Bytes = bytes  # by another name in a class with a field `bytes`
+SEALED_ID_KEY_BYTES = 1_168  # HPKE (hybrid) of 32 bytes
 _PAGE_REF_BYTES = 100  # an upper bound of one encoded reference without its path
 _PACK_REF_BYTES = 120
 
@@ -28,7 +30,7 @@ class Root(Record, frozen=True):
     """Metadata of the root directory; mtime in ns."""
 
     mode: U16
-    mtime: int
+    mtime: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
     xattrs: tuple[tuple[bytes, bytes], ...]
 
 
@@ -92,6 +94,9 @@ def read_body(data: bytes, what: str) -> Body:
     body = decode(Body, data, what)
     if body.seq < 1 or len(body.message.encode()) > MESSAGE_BYTES or body.root.mode > 0o7777:
         raise FormatError(f"{what}: a sequence number, message or root mode is out of range")
+    if len(body.id_key) not in (0, SEALED_ID_KEY_BYTES):
+        raise FormatError(f"{what}: expected no id key or {SEALED_ID_KEY_BYTES} sealed bytes, found {len(body.id_key)}")
+    check_xattrs(body.root.xattrs, f"{what}: the root directory")
     return body
 
 

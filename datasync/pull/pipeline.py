@@ -17,7 +17,8 @@ from pathlib import Path
 from datasync.cache.beneath import Tree
 from datasync.cache.layout import Cache, View
 from datasync.cache.objects import Objects
-from datasync.cache.ready import Ready, publish_view, stage_view
+from datasync.cache.ready import Ready, publish_view, stage_view, write_object_list
+from datasync.cache.space import Limits, Reservation, Space
 from datasync.errors import NoSpace, UsageError
 from datasync.model.entries import FILE, Entry
 from datasync.model.ids import DatasetId, SnapshotId
@@ -33,6 +34,7 @@ from datasync.repository.snapshots import Snapshot
 
 WORKERS = 4  # ranges in flight, each with a buffer of one pack
 PROGRESS_SECONDS = 0.1
+BLOCK_BYTES = 4096  # a file takes whole blocks
 SPACE_MARGIN_BYTES = 16 * 1024 * 1024  # metadata of the target file system
 
 
@@ -59,6 +61,16 @@ class PullResult:
 
 
 Report = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What READY.json says beside the snapshot: where it came from, what made it, and the node's signature."""
+
+    repository: bytes
+    tool: str
+    node: str
+    sign: Callable[[bytes], bytes]
 
 
 def pull_to_directory(dataset: OpenDataset, snapshot: Snapshot, target: Path, report: Report) -> PullResult:
@@ -95,31 +107,44 @@ def _make_target(target: Path) -> bool:
 
 
 def warm_view(
-    dataset: OpenDataset, snapshot: Snapshot, cache: Cache, view: View, repository: bytes, tool: str, report: Report
+    dataset: OpenDataset,
+    snapshot: Snapshot,
+    cache: Cache,
+    view: View,
+    limits: Limits,
+    receipt: Receipt,
+    report: Report,
+    waiting: Callable[[], None] | None = None,
 ) -> PullResult:
-    """Make *view* complete and ready; the caller holds its lock and has found no receipt."""
+    """Make *view* complete and ready; the caller holds its lock and has found no receipt.
+
+    Space is reserved before the first byte; *waiting* is called while other transfers have to end first.
+    """
     started = time.monotonic()
     with Objects.open(cache) as objects, stage_view(cache, view) as tree:
+        space = Space(cache, limits, reflinks=objects.reflinks)
         destination = ViewDestination(tree, objects)
         run = _Run(dataset, snapshot, report)
         try:
             run.prepare(destination.accept, destination.adopt)
-            run.check_space(cache.path)
+            run.reserved = space.reserve(run.plan.bytes + BLOCK_BYTES * run.plan.files, view, waiting)
             run.transfer(destination)
             destination.complete(run.plan)
             destination.complete_root(snapshot.body.root)
+            if destination.ids is not None:
+                write_object_list(cache, view, destination.ids)
+            publish_view(cache, view, _ready(dataset, snapshot, receipt), objects.flush)
         finally:
             run.close()
-        publish_view(cache, view, _ready(dataset, snapshot, repository, tool), objects.flush)
     return run.result(started)
 
 
-def _ready(dataset: OpenDataset, snapshot: Snapshot, repository: bytes, tool: str) -> Ready:
+def _ready(dataset: OpenDataset, snapshot: Snapshot, receipt: Receipt) -> Ready:
     totals = snapshot.body.totals
-    return Ready(
+    ready = Ready(
         dataset.name,
         DatasetId(dataset.id),
-        repository,
+        receipt.repository,
         snapshot.body.seq,
         SnapshotId(snapshot.id),
         snapshot.body.manifest,
@@ -127,8 +152,10 @@ def _ready(dataset: OpenDataset, snapshot: Snapshot, repository: bytes, tool: st
         totals.files,
         totals.bytes,
         datetime.now(UTC).replace(microsecond=0),
-        tool,
+        receipt.tool,
+        receipt.node,
     )
+    return ready.signed(receipt.sign)
 
 
 class _Run:
@@ -141,9 +168,12 @@ class _Run:
         self._next_report = 0.0
         self._kept = 0
         self._placer: Placer | None = None
+        self.reserved: Reservation | None = None
 
     def close(self) -> None:
-        """Drop the plan; unfinished files stay under names that do not count."""
+        """Drop the plan and what is left of the reserved space; unfinished files stay under names that do not count."""
+        if self.reserved is not None:
+            self.reserved.release()
         if self._placer is not None:
             self._placer.close()
         self.plan.close()
@@ -206,6 +236,8 @@ class _Run:
         now = time.monotonic()
         if now >= self._next_report:
             self._next_report = now + PROGRESS_SECONDS
+            if self.reserved is not None and self._placer is not None:
+                self.reserved.written(self._placer.bytes)
             self._report(self._progress())
 
     def _progress(self) -> Progress:

@@ -16,6 +16,7 @@ class ViewDestination:
     def __init__(self, tree: Tree, objects: Objects) -> None:
         self._tree = tree
         self._objects = objects
+        self.ids = bytearray() if objects.reflinks else None
 
     def create(self, file: PlannedFile) -> int:
         """Return a fd for the file in the staged view; the view itself has no name yet."""
@@ -47,6 +48,8 @@ class ViewDestination:
 
     def adopt(self, entry: Entry, file_id: bytes) -> bool:
         """Take the file from the objects; False when it has to be fetched."""
+        if self.ids is not None:
+            self.ids += file_id
         return self._objects.has(FileId(file_id), entry.size) and self._objects.adopt(
             FileId(file_id), self._tree, entry.path
         )

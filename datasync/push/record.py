@@ -236,9 +236,7 @@ class Record:
     def add_list(self, ref: ListRef, pack: PackRef, packs: Sequence[bytes]) -> None:
         """Enter a stored chunk-list page, and the ids of the *packs* that its chunks lie in."""
         with self._lock, self._db:
-            self._db.execute(
-                "INSERT OR IGNORE INTO lists VALUES (?, ?, ?, ?)", (ref.id, _encode(ref), _encode(pack), _encode(packs))
-            )
+            self.learn_list(ref, pack, packs)
 
     def learn(self, chunks: Iterable[tuple[bytes, ChunkRow]]) -> None:
         """Enter chunks that the newest snapshot has; `learned` ends the batch."""
@@ -252,6 +250,21 @@ class Record:
                     n = self._db.execute("SELECT n FROM packs WHERE id = ?", (row.pack.id,)).fetchone()[0]
                     self._learned[row.pack.id] = n
                 self._db.execute("INSERT OR IGNORE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?)", (chunk_id, n, *row[1:]))
+
+    def learn_list(self, ref: ListRef, pack: PackRef, packs: Sequence[bytes]) -> None:
+        """The same for a list that the newest snapshot has; `learned` ends the batch."""
+        with self._lock:
+            self._db.execute(
+                "INSERT OR IGNORE INTO lists VALUES (?, ?, ?, ?)", (ref.id, _encode(ref), _encode(pack), _encode(packs))
+            )
+
+    def learn_page(self, ordinal: int, ref: PageRef, pack: PackRef) -> None:
+        """Enter where a page of the newest snapshot lies; what its entries look like here is not known."""
+        with self._lock:
+            self._db.execute(
+                "INSERT OR REPLACE INTO pages VALUES (?, ?, ?, ?, ?)",
+                (self.generation, ordinal, ref.id, _encode(ref), _encode(pack)),
+            )
 
     def learned(self) -> None:
         """Make what was learned durable."""

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from datasync.errors import IntegrityError, NotFound, StorageUnavailable
 from datasync.format.names import pack_name
+from datasync.format.page import Page
 from datasync.format.snapshot import PageRef
-from datasync.model.entries import FILE, PackRef
+from datasync.model.entries import Entry, PackRef
 from datasync.push.record import ChunkRow, Record
 from datasync.repository.condemned import condemned_packs
 from datasync.repository.manifest import ManifestReader
@@ -95,19 +96,29 @@ def _check_journal(dataset: OpenDataset, record: Record, now: int) -> None:
 
 
 def _learn(dataset: OpenDataset, newest: Snapshot, record: Record, condemned: frozenset[bytes]) -> None:
-    """Fill the table of known chunks from the newest snapshot's pages."""
+    """Fill the tables of known chunks, chunk lists and pages from the newest snapshot's pages."""
     reader = ManifestReader(dataset.history.store, dataset.keyring, newest)
     try:
-        for entry, page in reader.entries():
-            if entry.kind == FILE:
-                record.learn(
-                    (chunk.id, ChunkRow(chunk.pack, chunk.raw, chunk.stored, chunk.form, chunk.position, chunk.offset))
-                    for chunk in reader.chunks(entry, page)
-                    if chunk.pack.id not in condemned
-                )
+        for ordinal, (ref, pack, page, _) in enumerate(reader.pages()):
+            for entry in page.entries:
+                _learn_file(reader, entry, page, record, condemned)
+            if pack.id not in condemned:
+                record.learn_page(ordinal, ref, pack)
     except (IntegrityError, NotFound) as error:
         raise IntegrityError(
             f"{newest.name}: its manifest cannot be read, so nothing is pushed on top of it: {error}"
         ) from None
     finally:
         record.learned()
+
+
+def _learn_file(reader: ManifestReader, entry: Entry, page: Page, record: Record, condemned: frozenset[bytes]) -> None:
+    for item, chunks in reader.chunk_lists(entry, page):
+        record.learn(
+            (chunk.id, ChunkRow(chunk.pack, chunk.raw, chunk.stored, chunk.form, chunk.position, chunk.offset))
+            for chunk in chunks
+            if chunk.pack.id not in condemned
+        )
+        used = {chunk.pack.id for chunk in chunks}
+        if item is not None and page.packs[item.pack].id not in condemned and used.isdisjoint(condemned):
+            record.learn_list(item, page.packs[item.pack], sorted(used))

@@ -73,16 +73,19 @@ class ManifestReader:
 
     def chunks(self, entry: Entry, page: Page) -> Iterator[StoredChunk]:
         """Yield a file's chunks in order, through its chunk lists where it has them."""
+        for _, chunks in self.chunk_lists(entry, page):
+            yield from chunks
+
+    def chunk_lists(self, entry: Entry, page: Page) -> Iterator[tuple[ListRef | None, list[StoredChunk]]]:
+        """Yield a file's chunks, those of each chunk list together; without lists all at once, under None."""
         if not entry.lists:
-            for chunk in entry.chunks:
-                yield stored_chunk(chunk, page.packs)
+            yield None, [stored_chunk(chunk, page.packs) for chunk in entry.chunks]
             return
         lengths: list[int] = []
         for item in entry.lists:
-            found = self._chunk_list(item, page.packs[item.pack])
-            lengths += [chunk.raw for chunk in found[0]]
-            for chunk in found[0]:
-                yield stored_chunk(chunk, found[1])
+            chunks, table = self._chunk_list(item, page.packs[item.pack])
+            lengths += [chunk.raw for chunk in chunks]
+            yield item, [stored_chunk(chunk, table) for chunk in chunks]
         if entry.holes:
             check_borders(entry.holes, lengths, f"{self.snapshot.name}: {entry.path!r}")
 

@@ -178,7 +178,17 @@ class Repository:
     def open_all(self) -> tuple[list[OpenDataset], int]:
         """Return every dataset that this holder opens and trusts, and how many it does not open."""
         found, closed = self._open_each(None)
+        self._check_remembered({item.id for item in found})
         return sorted(found, key=lambda item: item.name), closed
+
+    def _check_remembered(self, found: set[bytes]) -> None:
+        """Refuse a listing that lacks a dataset which this machine has opened."""
+        for name, dataset in self._remembered().items():
+            if dataset not in found and dataset not in self.dataset_ids():
+                raise RollbackError(
+                    f"dataset {name!r} ({dataset.hex()[:16]}): this machine has seen it in {self.store.url}: it was "
+                    f"deleted or rolled back (if that is meant, remove {self._names_path()})"
+                )
 
     def _open_each(self, name: str | None) -> tuple[list[OpenDataset], int]:
         found, closed = [], 0

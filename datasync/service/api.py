@@ -135,7 +135,7 @@ def open(url: str | None = None, *, cache: str | os.PathLike[str] | None = None)
     """Open the repository at *url* (default: the configured one);
     identity and other settings as for the command line.
     """
-    config = load_config(Flags(repository=url, cache=Path(cache) if cache is not None else None))
+    config = load_config(Flags(repository=url, caches=(Path(cache),) if cache is not None else ()))
     session = Session(config)
     _ = session.repository
     return Repository(session)

@@ -2,12 +2,14 @@
 
 import os
 import socket
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from datasync.crypto.hashing import hash_bytes
-from datasync.errors import NotFound, UsageError
+from datasync.errors import DatasyncError, NoSpace, NotFound, UsageError
 from datasync.format.names import check_name
 from datasync.format.snapshot import Source
 from datasync.model.limits import MESSAGE_BYTES
@@ -74,11 +76,18 @@ def _push(
     options: PushOptions,
     report: Callable[[Progress], None],
 ) -> PushResult:
-    record = Record(session.repository.state / f"{dataset.id.hex()[:32]}-{source.id.hex()}.db")
+    path = session.repository.state / f"{dataset.id.hex()[:32]}-{source.id.hex()}.db"
     try:
-        return push(dataset, root, record, source, options, report)
-    finally:
-        record.close()
+        with closing(Record(path)) as record:
+            return push(dataset, root, record, source, options, report)
+    except sqlite3.Error as error:
+        raise _record_failed(path, error) from error
+
+
+def _record_failed(path: Path, error: sqlite3.Error) -> DatasyncError:
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+        return NoSpace(f"{path}: no space for the record of this push: make room, then run the same line again")
+    return DatasyncError(f"{path}: the record of this source fails ({error}): remove the file, then run again")
 
 
 def _dataset(session: Session, name: str, *, dry: bool) -> tuple[OpenDataset | None, bool]:

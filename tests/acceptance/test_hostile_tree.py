@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from datasync.crypto.identity import read_identity
+from tests import reference_reader
 from tests.support.cli import Machine
 from tests.support.trees import DEEP_NAME, DEPTH, GIB, MIB, SPARSE_BYTES, Node, content, differences, survey
 
@@ -73,6 +75,24 @@ def test_everything_comes_back_through_every_store(
     view = survey(warmed.path)
     assert differences(hostile_survey, view, view=True) == []
     check_holes(view)
+
+
+def test_everything_comes_back_in_chunks_of_one_size(
+    machine: Machine, hostile_tree: Path, hostile_survey: dict[bytes, Node]
+) -> None:
+    pushed = machine.push(hostile_tree, chunker="fixed")
+    assert pushed.snapshot is not None
+    assert pushed.snapshot.body.chunker == "fixed"
+    view = survey(machine.warm()[0].path)
+    assert differences(hostile_survey, view, view=True) == []
+    check_holes(view)
+
+
+def test_the_reference_reader_sees_the_same_tree(machine: Machine, hostile_tree: Path) -> None:
+    machine.push(hostile_tree)
+    (dataset,) = reference_reader.open_repository(Path(machine.url), read_identity(machine.identity).seed)
+    (snapshot,) = dataset.snapshots()
+    assert snapshot.tree_digest() == reference_reader.describe(hostile_tree)
 
 
 def test_a_pushed_copy_is_the_same_snapshot(machine: Machine, hostile_tree: Path, scratch: Path) -> None:

@@ -50,7 +50,9 @@ def test_a_local_repository_needs_no_sdk(machine: Machine, scratch: Path) -> Non
 
 
 def test_locations_load_no_sdk(machine: Machine) -> None:
-    found = modules_of(machine, "import datasync.storage.location as location; location.parse_url('s3://bucket/prefix')")
+    found = modules_of(
+        machine, "import datasync.storage.location as location; location.parse_url('s3://bucket/prefix')"
+    )
     assert "datasync.storage.location" in found
     assert loaded(found, SDKS) == set()
 

@@ -1,7 +1,6 @@
 """A small directory, and a machine with an identity and a fresh repository of its own."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest

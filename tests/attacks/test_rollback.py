@@ -1,12 +1,17 @@
-"""A provider that serves an older state, another history or other objects is refused with exit 7 by whoever can know better."""
+"""A provider that serves an older state, another history or other objects is refused with exit 7 by who can know."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from datasync.repository.repository import Repository
 from datasync.repository.snapshots import HEAD_LIFE_MS, History
+from datasync.service import session
 from datasync.storage.memory import MemoryStore
 from datasync.storage.probe import honours_put_if_absent
 from tests.attacks.conftest import fill
@@ -14,6 +19,14 @@ from tests.support.copies import copy, join, move, names, replace
 from tests.support.machine import Machine, Ran, tree
 
 LATER = 2 * HEAD_LIFE_MS / 1000  # seconds
+
+
+@contextmanager
+def two_lives_ago() -> Iterator[None]:
+    """Set the clock that signs and judges times back by two lives of a head."""
+    then = time.time() - LATER
+    with mock.patch.object(session, "Repository", partial(Repository, clock=lambda: then)):
+        yield
 
 
 def push(machine: Machine, source: Path, store: MemoryStore, *more: str) -> str:
@@ -123,7 +136,7 @@ def test_two_processes_that_saw_two_histories_do_not_settle_on_one(
 @pytest.fixture
 def expired(machine: Machine, store: MemoryStore, source: Path) -> str:
     """Push with a clock of two head lives ago; return the snapshot's id."""
-    with mock.patch("time.time", lambda then=time.time() - LATER: then):
+    with two_lives_ago():
         return push(machine, source, store)
 
 
@@ -145,7 +158,7 @@ def test_a_wrong_clock_does_not_make_an_expired_head_fresh(
 ) -> None:
     push(machine, source, store)
     rolled = copy(store, lambda name: name not in (names(store, "/heads/")[0], names(store, "/snapshots/")[0]))
-    with mock.patch("time.time", lambda then=time.time() - LATER: then):
+    with two_lives_ago():
         refused(machine.run("pull", "data", tmp_path / "a", store=rolled), "this machine has seen")
 
 
@@ -189,10 +202,13 @@ def test_objects_of_another_dataset_are_refused(
             if user.home.name == "known" and kind in ("trust", "keyset"):
                 assert ran.code == 0, ran  # immutable, so its own verified copy serves
             else:
-                refused(ran, "dataset")
+                refused(ran)
+                assert one in ran.err or two in ran.err or "dataset" in ran.err, ran
 
 
-def test_a_snapshot_under_another_number_is_refused(machine: Machine, store: MemoryStore, source: Path, tmp_path: Path) -> None:
+def test_a_snapshot_under_another_number_is_refused(
+    machine: Machine, store: MemoryStore, source: Path, tmp_path: Path
+) -> None:
     first = push(machine, source, store)
     push(machine, source, store)
     second_name, first_name = names(store, "/snapshots/")
@@ -200,11 +216,13 @@ def test_a_snapshot_under_another_number_is_refused(machine: Machine, store: Mem
     fresh = machine.sibling(tmp_path / "fresh")
     refused(fresh.run("pull", "data", tmp_path / "a", store=store), second_name)
     refused(fresh.run("pull", "data@2", tmp_path / "a", store=store), second_name)
-    refused(fresh.run("verify", store=store).__class__(7, "", fresh.run("verify", store=store).err.splitlines()[-1]))
+    assert fresh.run("verify", store=store).code == 7
     fresh.must("pull", f"data@{first}", tmp_path / "b", store=store)
 
 
-def test_a_head_under_a_higher_number_is_refused(machine: Machine, store: MemoryStore, source: Path, tmp_path: Path) -> None:
+def test_a_head_under_a_higher_number_is_refused(
+    machine: Machine, store: MemoryStore, source: Path, tmp_path: Path
+) -> None:
     push(machine, source, store)
     name = names(store, "/heads/")[0]
     move(store, name, name[:-1] + str(int(name[-1]) - 1))
@@ -214,9 +232,9 @@ def test_a_head_under_a_higher_number_is_refused(machine: Machine, store: Memory
 def test_an_unknown_trust_root_is_refused_until_somebody_vouches_for_it(
     machine: Machine, store: MemoryStore, source: Path, tmp_path: Path
 ) -> None:
-    with mock.patch.dict(machine.extra, {"DATASYNC_PASSPHRASE": "a passphrase that both know"}):  # type: ignore[arg-type]
-        pushed = machine.must("push", source, "--dataset", "data", "--json", store=store).result
     passphrase = {"DATASYNC_PASSPHRASE": "a passphrase that both know"}
+    owner = machine.sibling(tmp_path / "owner", **passphrase)
+    pushed = owner.must("push", source, "--dataset", "data", "--json", store=store).result
     other = Machine.make(tmp_path / "other", machine.repository, passphrase)
     refused(other.run("pull", "data", tmp_path / "a", store=store), pushed["trust"], "DATASYNC_TRUST")
     assert not (tmp_path / "a").exists()
@@ -242,9 +260,7 @@ def test_a_snapshot_without_a_head_is_followed_not_refused(
     assert tree(tmp_path / "out") == tree(source)
 
 
-def test_both_sides_of_a_lost_race_stay_readable_by_hash(
-    machine: Machine, source: Path, tmp_path: Path
-) -> None:
+def test_both_sides_of_a_lost_race_stay_readable_by_hash(machine: Machine, source: Path, tmp_path: Path) -> None:
     hashed = MemoryStore()
     with mock.patch("datasync.service.session.honours_put_if_absent", lambda store: not honours_put_if_absent(store)):
         machine.must("init", store=hashed)

@@ -44,6 +44,8 @@ READY = Ready(
     bytes=10,
     completed=datetime(2026, 11, 30, 8, 20, 45, tzinfo=UTC),
     tool="datasync 0.1.0",
+    node="dss1node",
+    signature=b"\x04" * 64,
 )
 
 
@@ -59,7 +61,9 @@ def changed(**changes: object) -> bytes:
 
 def test_a_receipt_has_this_text() -> None:
     assert encode_ready(READY).startswith(b'{"version":1,"dataset":"\\u6570 \\u636e","dataset_id":"0101')
-    assert encode_ready(READY).endswith(b'"completed":"2026-11-30T08:20:45Z","tool":"datasync 0.1.0"}\n')
+    assert encode_ready(READY).endswith(
+        b'"completed":"2026-11-30T08:20:45Z","tool":"datasync 0.1.0","node":"dss1node","signature":"04040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404"}\n'
+    )
     assert parse_ready(encode_ready(READY), "x") == READY
 
 

@@ -75,8 +75,10 @@ class Machine:
     def environment(self) -> dict[str, str]:
         """Return what a child process gets."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("DATASYNC_", "XDG_"))}
-        own = {"HOME": str(self.home), "DATASYNC_REPOSITORY": self.url, "DATASYNC_CACHE": str(self.cache)}
-        return kept | own | {"PYTHONPATH": str(PROJECT)}
+        return kept | self._settings() | {"PYTHONPATH": str(PROJECT)}
+
+    def _settings(self) -> dict[str, str]:
+        return {"HOME": str(self.home), "DATASYNC_REPOSITORY": self.url, "DATASYNC_CACHE": str(self.cache)}
 
     def start(self, *arguments: str | Path, command: tuple[str, ...] = COMMAND) -> "subprocess.Popen[str]":
         """Start the command line and return at once."""
@@ -102,7 +104,7 @@ class Machine:
     @contextmanager
     def session(self, requests: list[Request] | None = None) -> Iterator[Session]:
         """Yield a session; *requests* receives every request to the store."""
-        config = load_config(Flags(repository=self.url, cache=self.cache), {"HOME": str(self.home)})
+        config = load_config(Flags(), self._settings())
         session = Session(config)
         if requests is not None:
             store = RecordingStore(open_store(parse_url(self.url)), requests)

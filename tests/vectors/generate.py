@@ -3,14 +3,17 @@
     python -m tests.vectors.generate            writes the files
     python -m tests.vectors.generate --check    exit code 1 when the code makes other bytes than a file holds
 
-All keys and random values are fixed, so a run makes the same bytes; the HPKE ciphertexts in hpke.json were made once, are
-opened by every run and never made anew. A file that differs means that the format changed: docs/format.md comes first.
+All keys and random values are fixed, so a run makes the same bytes; the HPKE ciphertexts in hpke.json were made once,
+are opened by every run and never made anew. A file that differs means that the format changed, and docs/format.md
+comes first.
 """
 
 import argparse
 import sys
 
-from tests.vectors import sections_plain as open_
+from tests.vectors import sections_keys as keys
+from tests.vectors import sections_pages as pages
+from tests.vectors import sections_plain as plain
 from tests.vectors import sections_sealed as sealed
 from tests.vectors.fixed import FOLDER, KeptSeals
 
@@ -19,27 +22,27 @@ def documents() -> tuple[dict[str, str], int]:
     """Return every file's text by name, and how many HPKE ciphertexts had to be made."""
     kept = KeptSeals()
     found = {
-        "marker": open_.marker(),
-        "names": open_.names(),
-        "padme": open_.sizes(),
-        "text_forms": open_.text_forms(),
-        "keys": open_.keys(),
-        "box": open_.box(),
-        "signed": open_.signed(),
-        "plain": open_.plain_object(),
-        "trust": open_.trust(),
-        "keyset": open_.keyset(kept),
-        "slots": open_.slot_section(kept),
+        "marker": plain.marker(),
+        "names": plain.names(),
+        "padme": plain.sizes(),
+        "text_forms": plain.text_forms(),
+        "keys": keys.keys(),
+        "box": keys.box(),
+        "signed": plain.signed(),
+        "plain": plain.plain_object(),
+        "trust": plain.trust(),
+        "keyset": keys.keyset(kept),
+        "slots": keys.slot_section(kept),
         "pack": sealed.pack(kept),
-        "ids": sealed.ids(),
-        "page": sealed.page(),
-        "chunk_list": sealed.chunk_list(),
+        "ids": pages.ids(),
+        "page": pages.page(),
+        "chunk_list": pages.chunk_list(),
         "snapshot": sealed.snapshot(kept),
         "head": sealed.head(),
         "tags": sealed.tags(),
         "relocations": sealed.relocations(),
         "condemned": sealed.condemned(),
-        "hpke": open_.hpke(kept),
+        "hpke": keys.hpke(kept),
     }
     return {f"{name}.json": section.document() for name, section in found.items()}, kept.missing
 
@@ -66,7 +69,9 @@ def main() -> int:
         return 0
     found = differing()
     for name in found:
-        print(f"{FOLDER / name}: the code makes other bytes; the format is frozen, so the code is wrong", file=sys.stderr)
+        print(
+            f"{FOLDER / name}: the code makes other bytes; the format is frozen, so the code is wrong", file=sys.stderr
+        )
     return 1 if found else 0
 
 

@@ -1,6 +1,6 @@
 """How vectors write bytes, values and refusals as JSON; the generator writes with this, the tests read with it.
 
-Bytes are hex in groups separated by spaces; `xx*n` is the byte xx n times. A string that starts with `base64:` is base64.
+Bytes are hex in groups separated by spaces; `xx*n` is the byte xx n times. What starts with `base64:` is base64.
 A refusal says which valid case it starts from (`base`) and what changes: `edits` are [start, end, bytes put there], in
 order, by offsets in the base.
 """
@@ -9,7 +9,6 @@ import base64
 import dataclasses
 import difflib
 import itertools
-import os.path
 import re
 from typing import Any
 
@@ -59,7 +58,7 @@ def to_json(value: Any) -> Any:
 
 def difference(base: bytes, bad: bytes) -> list[list[Any]]:
     """Return the edits that make *bad* of *base*: [start, end, bytes put there], by offsets in *base*."""
-    start = len(os.path.commonprefix([base, bad]))
+    start = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(base, bad, strict=False)))
     pairs = zip(reversed(base[start:]), reversed(bad[start:]), strict=False)
     tail = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
     old, new = base[start : len(base) - tail], bad[start : len(bad) - tail]

@@ -1,32 +1,29 @@
-"""Vectors of docs/format.md, sections 5 and 8 to 12: packs, ids, pages and control objects."""
-
-from typing import Any
+"""Vectors of docs/format.md, sections 8, 11 and 12: packs, snapshots and the other control objects."""
 
 from datasync.crypto.hashing import hash_all, hash_bytes, keyed_hash
-from datasync.crypto.kdf import FixedKeys, derive
+from datasync.crypto.kdf import derive
 from datasync.crypto.recipients import HYBRID
 from datasync.format import pack as packs
 from datasync.format.control import Condemned, Head, Relocation, RelocationPage, RelocationsHeader, TagAssignment, Tags
 from datasync.format.encoding import encode
-from datasync.format.page import write_chunk_list, write_page
 from datasync.format.signed import write_signed
 from datasync.format.snapshot import Body, PageRef, Root, Source, Totals, write_page_lists
-from datasync.model.entries import DIRECTORY, FILE, FORM_RAW, FORM_ZSTD, SYMLINK, ChunkRef, Entry, ListRef, PackRef
+from datasync.model.entries import FORM_RAW, FORM_ZSTD, PackRef
 from datasync.model.ids import ZERO_ID
-from datasync.pull.fileid import file_id
 from datasync.repository.control import SIGN_KINDS, seal_control
-from datasync.repository.keyring import Keyring, SealingKeys, key_pair
+from datasync.repository.keyring import Keyring, SealingKeys
 from datasync.repository.packs import Piece, SealedPack, seal_pack
 from tests.vectors.fixed import DAY, EPOCHS, TAGGER, TIME, WRITER, KeptSeals, randomness, xof
 from tests.vectors.notation import to_text
 from tests.vectors.section import Section
+from tests.vectors.sections_pages import ID_KEY, ZSTD_RAW, pack_refs
 from tests.vectors.sections_plain import DATASET, signature
 
 KEYRING = Keyring(DATASET, EPOCHS, 2)
-ID_KEY = FixedKeys.from_metadata(EPOCHS[1].metadata).id_key
-# One zstd frame by the letter of RFC 8878: magic, single segment with a 2-byte size (1,000 - 256), one RLE block of "d".
+
+
+# One zstd frame by the letter of RFC 8878: magic, one segment, a 2-byte size (1,000 - 256), one RLE block of "d".
 ZSTD_FRAME = bytes.fromhex("28b52ffd60e802431f0064")
-ZSTD_RAW = b"d" * 1000
 
 
 def _material(type_: int, epoch: int) -> bytes:
@@ -101,7 +98,12 @@ def _refuse_packs(section: Section, name: str, data: bytes, header: int) -> None
         ("type 8", _put(data, 10, b"\x08"), other, "FormatError"),
         ("type of metadata", _put(data, 10, b"\2"), "expected a data pack, found a metadata pack", "FormatError"),
         ("key source 0", _put(data, 11, b"\0"), "does not go with a sealed key", "FormatError"),
-        ("the other key source", _put(data, 11, b"\2" if name == "derived" else b"\1"), "does not go with", "FormatError"),
+        (
+            "the other key source",
+            _put(data, 11, b"\2" if name == "derived" else b"\1"),
+            "does not go with",
+            "FormatError",
+        ),
         ("epoch 0", _put(data, 12, bytes(4)), other, "FormatError"),
         ("epoch of another key", _put(data, 12, b"\1"), key, "IntegrityError"),
         ("epoch out of range", _put(data, 12, b"\3"), "epoch 3 does not exist, the keyset has 2", "IntegrityError"),
@@ -116,11 +118,21 @@ def _refuse_packs(section: Section, name: str, data: bytes, header: int) -> None
         ("footer edited", _flip(data, footer), tag, "IntegrityError"),
         ("footer length of no table", _flip(data, len(data) - 4), "no table of chunks", "FormatError"),
         ("footer length of four chunks", _put(data, len(data) - 4, bytes((20 + 41 * 4,))), tag, "IntegrityError"),
-        ("footer over the pack", _put(data, len(data) - 4, (20 + 41 * 2000).to_bytes(4, "little")), "does not fit in", "FormatError"),
+        (
+            "footer over the pack",
+            _put(data, len(data) - 4, (20 + 41 * 2000).to_bytes(4, "little")),
+            "does not fit in",
+            "FormatError",
+        ),
         ("trailing byte", data + b"\0", "no table of chunks", "FormatError"),
         ("cut", data[:-1], "no table of chunks", "FormatError"),
         ("empty", b"", "expected a pack header", "FormatError"),
-        ("header alone", data[: header - 1], "", "FormatError"),
+        (
+            "header cut",
+            data[: header - 1],
+            "sealed key" if name == "sealed" else "expected a pack header",
+            "FormatError",
+        ),
         ("first chunks swapped", _swap(data, header), tag, "IntegrityError"),
     ):
         section.refuse(name, why, bad, message, error)
@@ -144,7 +156,12 @@ def _footers(section: Section) -> None:
     args = {"header_size": 116, "pack_size": 65_536}
     section.structure("footer", "footer", packs.write_footer(rows), args)
     section.structure("footer of a full pack", "footer", packs.write_footer(rows), args | {"pack_size": 2**25})
-    section.structure("footer of another size", "footer", packs.write_footer([(xof("r"), 0, 65_536, 65_536)]), args | {"pack_size": 67_584})
+    section.structure(
+        "footer of another size",
+        "footer",
+        packs.write_footer([(xof("r"), 0, 65_536, 65_536)]),
+        args | {"pack_size": 67_584},
+    )
     data = packs.write_footer(rows)
     section.refuse("footer", "count over the table", b"\3" + data[1:], "footer lists 3 chunks")
     section.refuse("footer", "count under the table", b"\1" + data[1:], "footer lists 1 chunks")
@@ -161,210 +178,6 @@ def _footers(section: Section) -> None:
         ("raw length over 4 MiB", (1, 2**22 + 1, 10)),
     ):
         section.refuse("footer", why, packs.write_footer([(xof("r"), *row)]), "footer has a chunk of form")
-
-
-def ids() -> Section:
-    """Section 5."""
-    section = Section("5", id_key=ID_KEY.hex())
-    for name, raw in (("empty", b""), ("one byte", b"x"), ("zstd chunk", ZSTD_RAW)):
-        section.add(name, kind="hash", raw=raw, hash=hash_bytes(raw), chunk_id=keyed_hash(ID_KEY, raw))
-    for entry in _entries():
-        if entry.kind == FILE:
-            chunks = [chunk.id for chunk in entry.chunks]
-            section.add(f"file {entry.path!r}", kind="file id", entry=entry, file_id=file_id(ID_KEY, entry, chunks))
-    return section
-
-
-def pack_refs() -> list[PackRef]:
-    """Return a table: a data pack, one of a push-only writer, a metadata pack."""
-    return [
-        PackRef(xof("pack 0"), 2**25, packs.DERIVED, 2, xof("salt 0"), xof("commitment 0"), b""),
-        PackRef(xof("pack 1"), 65_536, packs.SEALED, 1, xof("salt 1"), xof("commitment 1"), b"\xa5" * 1168),
-        PackRef(xof("pack 2"), 67_584, packs.DERIVED, 2, xof("salt 2"), xof("commitment 2"), b""),
-    ]
-
-
-def _entries() -> list[Entry]:
-    one = ChunkRef(xof("c 0"), 1000, 12, FORM_ZSTD, 0, 3, 116)
-    two = ChunkRef(xof("c 1"), 500, 500, FORM_RAW, 1, 0, 1284)
-    four = ChunkRef(xof("c 2"), 4_194_304, 4_194_304, FORM_RAW, 0, 16_383, 4_000_000)
-    listed = ListRef(xof("list"), 9000, 8000, FORM_ZSTD, 2, 1, 200, 5_000_000_000)
-    xattrs = ((b"user.a", b"1"), (b"user.b", b""))
-    link = xof("link group")
-    return [
-        Entry(b"a", DIRECTORY, 0o755, TIME * 10**6, 0, (), b"", b"", (), (), ()),
-        Entry(b"a/b.bin", FILE, 0o4644, -1, 1500, xattrs, b"", link, (one, two), (), ()),
-        Entry(b"a/empty", FILE, 0o600, 0, 0, (), b"", b"", (), (), ()),
-        Entry(b"a/sparse", FILE, 0o644, 2**63 - 1, 4_194_304 + 1000 + 65_536, (), b"", b"", (one, four), ((1000, 4096), (4_199_400, 61_440)), ()),
-        Entry(b"a-b", SYMLINK, 0o777, -(2**63), 0, (), b"../anywhere", b"", (), (), ()),
-        Entry(b"big", FILE, 0o644, 1, 5_000_000_000, (), b"", b"", (), (), (listed,)),
-        Entry(b"hole", FILE, 0o644, 1, 2**63 - 1, (), b"", b"", (), ((0, 2**63 - 1),), ()),
-        Entry(b"linked", FILE, 0o4644, -1, 1500, xattrs, b"", link, (one, two), (), ()),
-    ]
-
-
-def page() -> Section:
-    """Section 10: pages."""
-    section = Section("10, page")
-    section.structure("page", "page", write_page(pack_refs(), _entries()))
-    small = [Entry(b"f", FILE, 0o644, 0, 500, (), b"", b"", (ChunkRef(xof("c"), 500, 500, 0, 0, 0, 116),), (), ())]
-    section.structure("one file", "page", write_page(pack_refs()[:1], small))
-    section.structure("one directory", "page", write_page([], _entries()[:1]))
-    section.refuse_encodings("one file")
-    section.refuse_field("one file", "tag of a chunk list", [0], 2, "expected a page, found tag 2")
-    section.refuse_field("one directory", "no entries", [2], [], "does not parse")
-    order = "expected paths in order"
-    section.refuse_field("page", "entries swapped", [2], lambda old: [*old[:2], old[3], old[2], *old[4:]], order)
-    section.refuse_field("one directory", "a path twice", [2], lambda old: old * 2, order)
-    section.refuse_field("page", "sorted by bytes instead of components", [2], lambda old: [old[4], *old[:4], *old[5:]], order)
-    _refuse_paths(section)
-    _refuse_entries(section)
-    _refuse_holes(section)
-    _refuse_refs(section)
-    _refuse_tables(section)
-    return section
-
-
-def _refuse_paths(section: Section) -> None:
-    name, length = "is empty, a dot name, or longer", "expected a path of 1 to 65535 bytes"
-    for why, path, message in (
-        ("empty path", b"", "expected paths in order"),
-        ("absolute path", b"/a", name),
-        ("empty component", b"a//b", name),
-        ("ends with a slash", b"a/", name),
-        ("dot", b"./a", name),
-        ("dot dot", b"..", name),
-        ("dot dot in the middle", b"a/../b", name),
-        ("dot dot at the end", b"a/..", name),
-        ("NUL in a path", b"a\0b", length),
-        ("component of 256 bytes", b"c" * 256, name),
-        ("path of 65,536 bytes", b"/".join([b"c" * 255] * 256), length),
-    ):
-        if len(path) > 65_535:
-            path += b"d"
-        section.refuse_field("one directory", why, [2, 0, 0], path, message)
-
-
-def _refuse_entries(section: Section) -> None:
-    size, kind, file = "has 1500 bytes, its chunks and holes", "has kind", "is a file with a target"
-    content, parse = "is no file and has content", "does not parse"
-    xattrs = "has extended attributes out of order"
-    for why, path, new, message in (
-        ("kind 0", [2, 0, 1], 0, kind),
-        ("kind 4", [2, 0, 1], 4, kind),
-        ("mode over 0o7777", [2, 1, 2], 0o10000, "has mode"),
-        ("negative mode", [2, 1, 2], -1, "has mode"),
-        ("time over 64 bits signed", [2, 1, 3], 2**63, "or a time out of range"),
-        ("path as text", [2, 1, 0], "a/b.bin", parse),
-        ("size one more", [2, 1, 4], 1501, "has 1501 bytes, its chunks and holes 1500"),
-        ("size one less", [2, 1, 4], 1499, "has 1499 bytes, its chunks and holes 1500"),
-        ("a chunk missing", [2, 1, 8], lambda old: old[:1], size),
-        ("size of 64 bits", [2, 6, 4], 2**63, file),
-        ("negative size", [2, 6, 4], -1, file),
-        ("file with a target", [2, 1, 6], b"x", file),
-        ("link group of 31 bytes", [2, 1, 7], bytes(31), file),
-        ("directory with a size", [2, 0, 4], 1, content),
-        ("directory with a link group", [2, 0, 7], bytes(32), content),
-        ("directory with a hole", [2, 0, 9], [[0, 1]], content),
-        ("directory with chunks", [2, 0, 8], [[bytes(32), 1, 1, 0, 0, 0, 116]], content),
-        ("directory with a target", [2, 0, 6], b"x", kind),
-        ("symbolic link without a target", [2, 4, 6], b"", kind),
-        ("NUL in a target", [2, 4, 6], b"a\0b", kind),
-        ("target of 65,536 bytes", [2, 4, 6], b"t" * 65_536, kind),
-        ("attributes not sorted", [2, 1, 5], lambda old: old[::-1], xattrs),
-        ("an attribute twice", [2, 1, 5], lambda old: [old[0], old[0]], xattrs),
-        ("257 attributes", [2, 1, 5], [[b"%03d" % n, b""] for n in range(257)], xattrs),
-        ("attributes over 64 KiB", [2, 1, 5], [[b"user.a", b"v" * 65_531]], xattrs),
-        ("chunks and lists", [2, 5, 8], [[bytes(32), 1, 1, 0, 0, 0, 116]], "more chunks or holes than the limit"),
-        ("list that covers nothing", [2, 5, 10, 0, 7], 0, "has a chunk list that covers nothing"),
-        ("list that covers less", [2, 5, 10, 0, 7], 4_999_999_999, "its chunks and holes 4999999999"),
-        ("list reference of 7 fields", [2, 5, 10, 0], lambda old: old[:-1], parse),
-        ("chunk reference of 8 fields", [2, 1, 8, 0], lambda old: [*old, 1], parse),
-    ):
-        section.refuse_field("page", why, path, new, message)
-
-
-def _refuse_holes(section: Section) -> None:
-    touch = "has holes that touch, or lie outside the file"
-    for why, holes, message in (
-        ("overlapping holes", [[1000, 4096], [5000, 61_440]], touch),
-        ("touching holes", [[1000, 4096], [5096, 61_440]], touch),
-        ("holes not ascending", [[4_199_400, 61_440], [1000, 4096]], touch),
-        ("hole of length 0", [[1000, 0], [4_199_400, 65_536]], touch),
-        ("negative hole", [[-1, 65_536]], touch),
-        ("hole over the end", [[4_199_400, 65_536]], touch),
-        ("chunk spans a hole", [[999, 4096], [4_199_400, 61_440]], "a chunk spans a hole at 999"),
-        ("second chunk spans a hole", [[1000, 4096], [6000, 61_440]], "a chunk spans a hole at 6000"),
-        ("holes of another size", [[1000, 4096], [4_199_400, 61_439]], "its chunks and holes 4260839"),
-    ):
-        section.refuse_field("page", why, [2, 3, 9], holes, message)
-
-
-def _refuse_refs(section: Section) -> None:
-    form, place, parse = "a chunk of form", "a chunk at position", "does not parse"
-    for why, field, new, message in (
-        ("chunk id of 31 bytes", 0, bytes(31), form),
-        ("raw length 0", 1, 0, form),
-        ("raw length over 4 MiB", 1, 2**22 + 1, form),
-        ("stored length not the raw length", 2, 499, form),
-        ("form 2", 3, 2, form),
-        ("zstd that saves nothing", 3, 1, form),
-        ("negative pack", 4, -1, place),
-        ("position out of range", 5, 16_384, place),
-        ("negative position", 5, -1, place),
-        ("offset 0", 6, 0, place),
-        ("offset out of range", 6, 2**25 - 500, place),
-        ("offset as nil", 6, None, parse),
-    ):
-        section.refuse_field("one file", f"chunk reference: {why}", [2, 0, 8, 0, field], new, message)
-
-
-def _refuse_tables(section: Section) -> None:
-    order, header = "expected a table of its packs in order of use", "a pack reference holds an impossible header"
-    refs = [list(item) for item in map(_fields, pack_refs())]
-    section.refuse_field("one file", "a pack that is not in the table", [2, 0, 8, 0, 4], 1, order)
-    section.refuse_field("one file", "a pack that is not used", [1], refs[:2], order)
-    section.refuse_field("one file", "no table", [1], [], order)
-    section.refuse_field("page", "table not in order of use", [2, 1, 8], lambda old: [[*old[0][:4], 1, *old[0][5:]], [*old[1][:4], 0, *old[1][5:]]], order)
-    section.refuse_field("page", "a pack twice", [1, 1, 0], pack_refs()[0].id, order)
-    for why, field, new in (
-        ("id of 31 bytes", 0, bytes(31)),
-        ("size 0", 1, 0),
-        ("size over 32 MiB", 1, 2**25 + 1),
-        ("key source 0", 2, 0),
-        ("key source 3", 2, 3),
-        ("sealed source without a key", 2, 2),
-        ("epoch 0", 3, 0),
-        ("epoch 65,536", 3, 65_536),
-        ("salt of 31 bytes", 4, bytes(31)),
-        ("commitment of 33 bytes", 5, bytes(33)),
-        ("no commitment", 5, b""),
-        ("derived source with a key", 6, b"\xa5" * 1168),
-    ):
-        section.refuse_field("one file", f"pack reference: {why}", [1, 0, field], new, header)
-
-
-def _fields(value: Any) -> list[Any]:
-    return [getattr(value, name) for name in value.__struct_fields__]
-
-
-def chunk_list() -> Section:
-    """Section 10: chunk lists."""
-    section = Section("10, chunk list")
-    chunks = [ChunkRef(xof("l 0"), 1000, 12, FORM_ZSTD, 0, 3, 116), ChunkRef(xof("l 1"), 500, 500, FORM_RAW, 1, 0, 1284)]
-    section.structure("list", "chunk-list", write_chunk_list(pack_refs()[:2], chunks), {"covered": 1500})
-    section.refuse_encodings("list")
-    covers = "expected a list of chunks of 1500 bytes"
-    section.refuse_field("list", "tag of a page", [0], 1, covers)
-    section.refuse_field("list", "no chunks", [2], [], "does not parse")
-    section.refuse_field("list", "covers less", [2], lambda old: old[:1], covers)
-    section.refuse_field("list", "covers more", [2], lambda old: [*old, old[1]], covers)
-    order = "expected a table of its packs in order of use"
-    section.refuse_field("list", "chunks of packs in another order", [2], lambda old: old[::-1], order)
-    section.refuse_field("list", "pack that is not in the table", [2, 1, 4], 2, order)
-    section.refuse_field("list", "position out of range", [2, 1, 5], 16_384, "a chunk at position")
-    section.refuse_field("list", "form 2", [2, 1, 3], 2, "a chunk of form")
-    return section
 
 
 def _page_refs() -> list[tuple[PageRef, PackRef]]:
@@ -400,7 +213,9 @@ def _body(kept: KeptSeals, lists: list[bytes], pages: list[bytes]) -> Body:
 
 def snapshot(kept: KeptSeals) -> Section:
     """Section 11."""
-    section = Section("11", dataset=DATASET.hex(), root_2=xof("root 2").hex(), writer_id_key=xof("writer's id key").hex())
+    section = Section(
+        "11", dataset=DATASET.hex(), root_2=xof("root 2").hex(), writer_id_key=xof("writer's id key").hex()
+    )
     refs = _page_refs()
     lists = write_page_lists(refs)
     section.structure("page list", "page-list", lists[0])
@@ -414,7 +229,7 @@ def snapshot(kept: KeptSeals) -> Section:
 
 
 def _object(section: Section, type_: int, body: bytes, rest: list[bytes] | None = None) -> None:
-    """Add a sealed control object: what goes in (its body is the case of these bytes), and the hash of what comes out."""
+    """Add a sealed control object: what goes in (by the case that has its bytes), and the hash of what comes out."""
     name, signer = "object", WRITER
     with randomness(f"{name} {type_}") as taken:
         data = seal_control(KEYRING.sealing(type_), type_, body, signer, rest)
@@ -442,15 +257,20 @@ def _refuse_bodies(section: Section) -> None:
         ("message of 4,097 bytes", [9], "m" * 4097, limits),
         ("message of 4,098 bytes in 2,049 characters", [9], "é" * 2049, limits),
         ("root mode over 0o7777", [12, 0], 0o10000, limits),
-        ("root time of 64 bits", [12, 1], 2**63, ""),
-        ("root attributes not sorted", [12, 2], [[b"user.b", b""], [b"user.a", b""]], ""),
+        ("root time of 64 bits", [12, 1], 2**63, parse),
+        (
+            "root attributes not sorted",
+            [12, 2],
+            [[b"user.b", b""], [b"user.a", b""]],
+            "the root directory has extended",
+        ),
         ("epoch of 33 bits", [4], 2**32, parse),
         ("unknown chunker", [10], "rabin", parse),
         ("source id of 15 bytes", [7, 3], bytes(15), parse),
         ("source path as text", [7, 1], "/data/set", parse),
         ("keyset without a hash", [5], [2], parse),
         ("id key as nil", [11], None, parse),
-        ("id key of 32 bytes", [11], bytes(32), ""),
+        ("id key of 32 bytes", [11], bytes(32), "expected no id key or 1168"),
         ("totals of 6 fields", [13], lambda old: old[:-1], parse),
         ("negative total", [13, 4], -1, parse),
         ("root hash of 31 bytes", [14], bytes(31), parse),
@@ -539,18 +359,18 @@ def relocations() -> Section:
     _object(section, packs.RELOCATIONS, body, rest=[page_])
     section.refuse_encodings("page")
     section.refuse_encodings("header")
-    order, table = "expected relocations sorted by chunk id", ""
-    section.refuse_field("page", "chunks not sorted", [1], lambda old: old[::-1], "expected")
+    order, table = "expected relocations sorted by chunk id", "expected a table of its packs"
+    section.refuse_field("page", "chunks not sorted", [1], lambda old: old[::-1], order)
     section.refuse_field("page", "a chunk twice", [1], lambda old: [old[0], [old[0][0], *old[1][1:]]], order)
     section.refuse_field("page", "pack not in the table", [1, 1, 3], 2, table)
     section.refuse_field("page", "a pack that is not used", [1], lambda old: old[:1], table)
     section.refuse_field("page", "a pack twice", [0, 1, 0], pack_refs()[0].id, table)
-    section.refuse_field("page", "pack reference without a commitment", [0, 0, 5], b"", table)
-    section.refuse_field("page", "form 2", [1, 0, 2], 2, "")
-    section.refuse_field("page", "stored length 0", [1, 0, 1], 0, "")
-    section.refuse_field("page", "stored length over 4 MiB", [1, 0, 1], 2**22 + 1, "")
-    section.refuse_field("page", "position out of range", [1, 0, 4], 16_384, "")
-    section.refuse_field("page", "offset out of range", [1, 0, 5], 2**25, "")
+    section.refuse_field("page", "pack reference without a commitment", [0, 0, 5], b"", "an impossible header")
+    section.refuse_field("page", "form 2", [1, 0, 2], 2, "bytes at position")
+    section.refuse_field("page", "stored length 0", [1, 0, 1], 0, "bytes at position")
+    section.refuse_field("page", "stored length over 4 MiB", [1, 0, 1], 2**22 + 1, "bytes at position")
+    section.refuse_field("page", "position out of range", [1, 0, 4], 16_384, "bytes at position")
+    section.refuse_field("page", "offset out of range", [1, 0, 5], 2**25, "bytes at position")
     section.refuse_field("header", "page hash of 31 bytes", [5, 0], bytes(31), "does not parse")
     section.refuse_field("header", "epoch of 33 bits", [4], 2**32, "does not parse")
     return section

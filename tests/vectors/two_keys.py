@@ -1,7 +1,7 @@
 """One AES-GCM ciphertext that is authentic under two keys: why a key commitment is required.
 
-GHASH is linear in each block, so one free block makes the tags of two keys equal (NIST SP 800-38D, section 6). The nonce is
-12 zero bytes and there is no associated data, as in a box.
+GHASH is linear in each block, so one free block makes the tags of two keys equal (NIST SP 800-38D, section 6). The
+nonce is 12 zero bytes and there is no associated data, as in a box.
 """
 
 from cryptography.hazmat.primitives.ciphers import Cipher

@@ -1,0 +1,271 @@
+"""The cache's size limit: space is reserved before it is written, least-recently-used views make room.
+
+A transfer reserves all that it needs at once, before its first byte: nobody holds a part while waiting for the rest,
+so nothing can deadlock. A reservation is a file held by an flock, with 8 bytes that say how much of it is written; it
+ends with its process. Pinned and leased views are never evicted; a request that can not fit even alone fails at once,
+one that running transfers keep out waits for them to end.
+
+`used` counts allocated blocks of objects. Raises `NoSpace`.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from datasync.cache.beneath import Tree
+from datasync.cache.layout import OBJECTS, VIEWS, Cache, View
+from datasync.cache.leases import living_leases
+from datasync.cache.locks import ViewLock
+from datasync.cache.pins import pinned_until
+from datasync.cache.ready import discard_view
+from datasync.errors import NoSpace, NotFound, UsageError
+from datasync.model.ids import ID_BYTES
+
+BLOCK_BYTES = 512
+WAIT_SECONDS = 0.25
+_LOCK = b".space.lock"
+_RESERVATION = b".reserved-"
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(%|B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)?")
+_UNITS = {unit + "B": 1000**at for at, unit in enumerate(("", "K", "M", "G", "T"))}
+_UNITS |= {unit + "iB": 1024**at for at, unit in enumerate(("K", "M", "G", "T"), 1)}
+
+
+def parse_size(text: str, what: str) -> tuple[float, bool]:
+    """Return (number, is a share) for `80%`, `500GiB` or plain bytes; raise `UsageError`."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match or (match[2] == "%" and float(match[1]) > 100):
+        raise UsageError(f"{what}: expected a size like 500GiB or a share like 80%, found {text!r}")
+    number = float(match[1])
+    return (number / 100, True) if match[2] == "%" else (number * _UNITS[match[2] or "B"], False)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of its file system the cache may use, and how much stays free whatever happens."""
+
+    maximum: str = "100%"
+    reserve: str = "0"
+
+    def resolve(self, cache: Cache) -> tuple[int, int]:
+        """Return (limit, reserve) in bytes for the file system of *cache*."""
+        status = os.statvfs(cache.tree.root_fd)
+        total = status.f_blocks * status.f_frsize
+        found = []
+        for text, what in ((self.maximum, "cache.max"), (self.reserve, "cache.reserve")):
+            number, share = parse_size(text, what)
+            found.append(int(number * total) if share else int(number))
+        return found[0], found[1]
+
+
+class Reservation:
+    """Space that a running transfer will write."""
+
+    def __init__(self, tree: Tree, name: bytes, fd: int) -> None:
+        """Use `Space.reserve`."""
+        self._tree = tree
+        self._name = name
+        self._fd = fd
+
+    def written(self, count: int) -> None:
+        """Say that *count* bytes of it are on the disk by now."""
+        os.pwrite(self._fd, count.to_bytes(8, "little"), 8)
+
+    def release(self) -> None:
+        """Give back what is left."""
+        if self._fd >= 0:
+            self._tree.remove(self._name)
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Space:
+    """The space of one cache directory."""
+
+    def __init__(self, cache: Cache, limits: Limits, *, reflinks: bool) -> None:
+        self._cache = cache
+        self._reflinks = reflinks
+        self.limit, self.reserve_bytes = limits.resolve(cache)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        tree = self._cache.tree
+        fd = -1
+        while fd < 0:
+            try:
+                fd = tree.open_file(_LOCK, os.O_RDWR)
+            except NotFound:
+                with contextlib.suppress(Exception):
+                    os.close(tree.create(_LOCK, 0o600))
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def reserve(self, need: int, keep: View, waiting: Callable[[], None] | None = None) -> Reservation:
+        """Reserve *need* bytes for making the view *keep*, evicting what nobody uses, or waiting for others."""
+        if need > self.limit:
+            raise NoSpace(
+                f"{self._cache.path}: the snapshot needs {need} bytes here, the cache's limit is {self.limit}: "
+                "raise cache.max, or use a larger disk"
+            )
+        while True:
+            with self._alone():
+                promised = self._promised()
+                if self._make_room(need, promised, keep):
+                    return self._enter(need)
+            if not promised:
+                raise NoSpace(self._refusal(need))
+            if waiting is not None:
+                waiting()
+            time.sleep(WAIT_SECONDS)
+
+    def _refusal(self, need: int) -> str:
+        status = os.statvfs(self._cache.tree.root_fd)
+        free = status.f_bavail * status.f_frsize
+        return (
+            f"{self._cache.path}: {need} bytes are needed, {self.used()} of {self.limit} are used and {free} are free "
+            "on the disk; what is left is pinned or leased: unpin, end jobs, or use a larger disk"
+        )
+
+    def _make_room(self, need: int, promised: int, keep: View) -> bool:
+        while not self._fits(need, promised):
+            if not self.remove_orphans() and not self.remove_dead_transfers(keep) and not self._evict_one(keep):
+                return False
+        return True
+
+    def _fits(self, need: int, promised: int) -> bool:
+        status = os.statvfs(self._cache.tree.root_fd)
+        free = status.f_bavail * status.f_frsize
+        return self.used() + promised + need <= self.limit and promised + need + self.reserve_bytes <= free
+
+    def _enter(self, need: int) -> Reservation:
+        name = _RESERVATION + os.urandom(8).hex().encode()
+        fd = self._cache.tree.create(name, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.pwrite(fd, need.to_bytes(8, "little") + bytes(8), 0)
+        return Reservation(self._cache.tree, name, fd)
+
+    def _promised(self) -> int:
+        """Return what running transfers have still to write; reservations of the dead are removed."""
+        total = 0
+        for text in os.listdir(self._cache.tree.root_fd):
+            name = os.fsencode(text)
+            if not name.startswith(_RESERVATION):
+                continue
+            try:
+                fd = self._cache.tree.open_file(name, os.O_RDWR)
+            except NotFound:
+                continue
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._cache.tree.remove(name)
+            except BlockingIOError:
+                data = os.pread(fd, 16, 0)
+                total += max(0, int.from_bytes(data[:8], "little") - int.from_bytes(data[8:], "little"))
+            finally:
+                os.close(fd)
+        return total
+
+    # what is there
+
+    def used(self) -> int:
+        """Return the bytes that objects take on the disk."""
+        return sum(status.st_blocks * BLOCK_BYTES for _, _, status in self._objects())
+
+    def _objects(self) -> Iterator[tuple[int, str, os.stat_result]]:
+        with self._cache.tree.subtree(OBJECTS) as tree:
+            for directory in os.listdir(tree.root_fd):
+                if len(directory) != 2:
+                    continue
+                fd = os.open(
+                    directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=tree.root_fd
+                )
+                try:
+                    with os.scandir(fd) as found:
+                        for item in found:
+                            with contextlib.suppress(FileNotFoundError):
+                                yield fd, item.name, item.stat(follow_symlinks=False)
+                finally:
+                    os.close(fd)
+
+    def remove_orphans(self) -> int:
+        """Remove objects that no view shares (of evicted views, and of transfers that died); return how many."""
+        count = 0
+        shared = self._listed() if self._reflinks else frozenset()
+        for fd, name, status in self._objects():
+            if status.st_nlink == 1 and name not in shared:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=fd)
+                    count += 1
+        return count
+
+    def _listed(self) -> frozenset[str]:
+        """Return the ids of all objects that views list: with reflinks the link count does not tell."""
+        found: set[str] = set()
+        for folder, name in self._folder_names():
+            if name.startswith(b".objects-"):
+                fd = self._cache.tree.open_file(folder + b"/" + name)
+                with os.fdopen(fd, "rb") as file:
+                    while digest := file.read(ID_BYTES):
+                        found.add(digest.hex())
+        return frozenset(found)
+
+    def _folder_names(self) -> Iterator[tuple[bytes, bytes]]:
+        with self._cache.tree.subtree(VIEWS) as views:
+            for folder in os.listdir(views.root_fd):
+                path = VIEWS + b"/" + os.fsencode(folder)
+                with self._cache.tree.subtree(path) as tree:
+                    names = os.listdir(tree.root_fd)
+                for name in names:
+                    yield path, os.fsencode(name)
+
+    def remove_dead_transfers(self, keep: View) -> int:
+        """Remove what killed transfers left of views that have no receipt; return how many."""
+        count = 0
+        for folder, name in list(self._folder_names()):
+            view = View(self._cache.path, folder, name.removeprefix(b".staging-"))
+            if not name.startswith(b".staging-") or view == keep:
+                continue
+            lock = ViewLock(self._cache, view)
+            if not lock.try_acquire():
+                continue
+            try:
+                if self._cache.tree.lstat(view.ready) is None:
+                    discard_view(self._cache, view)
+                    count += 1
+            finally:
+                lock.release()
+        return count
+
+    def views(self) -> list[tuple[float, View]]:
+        """Return every ready view with its last use, the least recently used first."""
+        found = []
+        with self._cache.tree.subtree(VIEWS) as tree:
+            folders = [os.fsencode(name) for name in os.listdir(tree.root_fd)]
+        for folder in folders:
+            for view in self._cache.views_in(VIEWS + b"/" + folder):
+                status = self._cache.tree.lstat(view.ready)
+                if status is not None:
+                    found.append((status.st_mtime, view))
+        return sorted(found, key=lambda item: item[0])
+
+    def _evict_one(self, keep: View) -> bool:
+        return any(view != keep and self.evict(view) for _, view in self.views())
+
+    def evict(self, view: View) -> bool:
+        """Remove the view unless it is pinned, leased or being made; its objects go with `remove_orphans`."""
+        lock = ViewLock(self._cache, view)
+        if pinned_until(self._cache, view) is not None or not lock.try_acquire():
+            return False
+        try:
+            if living_leases(self._cache, view):
+                return False
+            discard_view(self._cache, view)
+            return True
+        finally:
+            lock.release()

@@ -1,0 +1,79 @@
+"""The node's cache directories, used together: each view lies on one disk, views are spread over disks (design §5).
+
+A directory that can not be used (a disk that died, a lost mount) is dropped with a word; what it held is fetched
+again elsewhere.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from datasync.cache.layout import Cache, View
+from datasync.cache.ready import Ready, read_ready
+from datasync.errors import DatasyncError, NotFound
+from datasync.model.ids import DatasetId, SnapshotId
+from datasync.repository.repository import OpenDataset
+from datasync.repository.snapshots import Snapshot
+
+Place = tuple[Cache, View]
+
+
+@contextlib.contextmanager
+def open_caches(paths: tuple[Path, ...], warn: Callable[[str], None]) -> Iterator[list[Cache]]:
+    """Yield the directories that work; raise what the only one, or the last one, says."""
+    with contextlib.ExitStack() as stack:
+        found: list[Cache] = []
+        failure: DatasyncError | None = None
+        for path in paths:
+            try:
+                found.append(stack.enter_context(Cache.open(path)))
+            except DatasyncError as error:
+                failure = error
+                if len(paths) > 1:
+                    warn(f"cache directory {path} is left out: {error}")
+        if not found:
+            raise failure or NotFound("no cache directory is configured")
+        yield found
+
+
+def find_ready(
+    caches: list[Cache], dataset: OpenDataset, snapshot: Snapshot, warn: Callable[[str], None]
+) -> Place | None:
+    """Return where the snapshot is ready, checked against what was asked for."""
+    for cache in caches:
+        view = cache.view(dataset.name, snapshot.body.seq, SnapshotId(snapshot.id))
+        try:
+            ready = read_ready(cache, view)
+        except DatasyncError as error:
+            if len(caches) == 1:
+                raise
+            warn(f"cache directory {cache.path}: {error}")
+            continue
+        if ready is not None:
+            ready.check(DatasetId(dataset.id), SnapshotId(snapshot.id))
+            return cache, view
+    return None
+
+
+def choose(caches: list[Cache], dataset: OpenDataset, snapshot: Snapshot) -> Place:
+    """Return where to make the view: beside another of the dataset, to share files, else where most is free."""
+
+    def merit(cache: Cache) -> tuple[int, int]:
+        status = os.statvfs(cache.tree.root_fd)
+        shares = sum(1 for _ in cache.views(dataset.name))
+        return shares, status.f_bavail * status.f_frsize
+
+    best = max(caches, key=merit)
+    return best, best.view(dataset.name, snapshot.body.seq, SnapshotId(snapshot.id))
+
+
+def newest_local(caches: list[Cache], name: str) -> tuple[Cache, View, Ready] | None:
+    """Return the newest complete view of the dataset called *name* on this node, whatever the repository has."""
+    found = []
+    for cache in caches:
+        for view in cache.views(name):
+            ready = read_ready(cache, view)
+            if ready is not None and ready.dataset == name:
+                found.append((cache, view, ready))
+    return max(found, key=lambda item: item[2].seq, default=None)
