@@ -224,7 +224,7 @@ class Space:
                 for name in names:
                     yield path, os.fsencode(name)
 
-    def remove_dead_transfers(self, keep: View) -> int:
+    def remove_dead_transfers(self, keep: View | None) -> int:
         """Remove what killed transfers left of views that have no receipt; return how many."""
         count = 0
         for folder, name in list(self._folder_names()):

@@ -13,6 +13,13 @@ from datasync.cli.output import Output
 from datasync.config import Flags, load_config
 from datasync.service.session import Session
 
+cache_option = click.option(
+    "--cache",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A cache directory; several disks: repeat it (or DATASYNC_CACHE, separated by colons).",
+)
+
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --json, -q, -v, --config, --repository and --trust; pass an `Output` and `Flags`."""

@@ -13,7 +13,7 @@ from datasync.service.warm import pull
 
 @click.command("pull")
 @click.argument("reference")
-@click.argument("target", type=click.Path(path_type=Path))
+@click.argument("target", type=click.Path(path_type=Path, readable=False))
 @common
 def command(reference: str, target: Path, output: Output, flags: Flags) -> None:
     """Restore the snapshot REFERENCE into the directory TARGET; files that are there and the same are left alone."""

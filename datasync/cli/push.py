@@ -16,7 +16,7 @@ NAMED = 20  # skipped entries named on a terminal without -v
 
 
 @click.command("push")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=click.Path(path_type=Path, readable=False))  # the engine says what is wrong with it
 @click.option("--dataset", metavar="NAME", help="The dataset (default: the directory's name).")
 @click.option("--tag", metavar="TAG", help="Point this tag at the snapshot.")
 @click.option("-m", "--message", default="", help="A message kept in the snapshot.")

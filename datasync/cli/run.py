@@ -12,30 +12,42 @@ from types import FrameType
 import click
 
 from datasync.cache.leases import BEAT_SECONDS
-from datasync.cli.common import common, session
+from datasync.cli.common import cache_option, common, session
 from datasync.cli.output import Output
 from datasync.cli.warm import fields, warm_one
 from datasync.config import Flags
-from datasync.errors import NotFound, UsageError
-from datasync.service.warm import HeldLease, environment_of
+from datasync.errors import DatasyncError, NotFound, UsageError
+from datasync.service.session import Session
+from datasync.service.warm import HeldLease, Warmed, WarmOptions, environment_of, newest_complete
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True})
 @click.option(
-    "--data", "references", multiple=True, required=True, metavar="REF", help="A dataset to warm; may be repeated."
+    "--data",
+    "references",
+    multiple=True,
+    required=True,
+    metavar="REF[=ENV]",
+    help="A dataset to warm, and the variable that gets its path; may be repeated.",
 )
 @click.option(
-    "--cache",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="A cache directory; several disks: repeat it (or DATASYNC_CACHE, separated by colons).",
+    "--on-fail",
+    type=click.Choice(["stop", "continue", "stale"]),
+    default="stop",
+    help="When a warm fails: stop (default), run without the dataset, or use the newest complete local snapshot.",
 )
+@cache_option
 @click.argument("command_line", nargs=-1, required=True, type=click.UNPROCESSED)
 @common
 def command(
-    references: tuple[str, ...], cache: tuple[Path, ...], command_line: tuple[str, ...], output: Output, flags: Flags
+    references: tuple[str, ...],
+    on_fail: str,
+    cache: tuple[Path, ...],
+    command_line: tuple[str, ...],
+    output: Output,
+    flags: Flags,
 ) -> int:
     """Warm each --data, then run COMMAND_LINE with DATASYNC_DATASET_<NAME> set to its path.
 
@@ -43,20 +55,52 @@ def command(
     """
     if shutil.which(command_line[0]) is None:
         raise NotFound(f"command {command_line[0]!r}: not found: nothing was warmed")
-    flags = replace(flags, caches=cache)
-    with session(flags, output) as opened:
-        done = [warm_one(opened, reference, output, lease=True) for reference in references]
-        environment = environment_of(done)
-    for item in done:
-        output.event("ready", **fields(item))
-    leases = [item.lease for item in done if item.lease is not None]
+    leases: list[HeldLease] = []
     try:
+        with session(replace(flags, caches=cache), output) as opened:
+            environment = _warm_all(opened, references, on_fail, leases, output)
         code = _run(command_line, environment, leases)
     finally:
         for lease in leases:
             lease.release()
     output.result(command=list(command_line), exit=code)
     return code
+
+
+def _warm_all(
+    opened: Session, references: tuple[str, ...], on_fail: str, leases: list[HeldLease], output: Output
+) -> dict[str, str]:
+    """Return the job's variables; *leases* gets what holds its views."""
+    environment: dict[str, str] = {}
+    for text in references:
+        reference, _, variable = text.partition("=")
+        done = _warm(opened, reference, on_fail, output)
+        if done is None:
+            continue
+        leases += [done.lease] if done.lease is not None else []
+        for name, value in environment_of(done, variable).items():
+            if name in environment:
+                raise UsageError(f"{name}: two datasets would set this variable: give one another, as REF=ENV")
+            environment[name] = value
+        output.event("ready", **fields(done))
+    return environment
+
+
+def _warm(opened: Session, reference: str, on_fail: str, output: Output) -> Warmed | None:
+    try:
+        return warm_one(opened, reference, output, WarmOptions(lease=True))
+    except UsageError:
+        raise  # a wrong command line is never run with other data
+    except DatasyncError as error:
+        if on_fail == "stop":
+            raise
+        output.warn(str(error))
+        if on_fail == "continue":
+            output.warn(f"{reference}: not warmed: the command runs without it (--on-fail continue)")
+            return None
+        done = newest_complete(opened, reference)
+        output.warn(f"{reference}: using {done.dataset}@{done.seq}, the newest complete one here (--on-fail stale)")
+        return done
 
 
 def _run(command_line: tuple[str, ...], environment: dict[str, str], leases: list[HeldLease]) -> int:

@@ -5,38 +5,46 @@ from pathlib import Path
 
 import click
 
-from datasync.cli.common import common, session
+from datasync.cli.common import cache_option, common, session
 from datasync.cli.output import Output, plural, size
+from datasync.cli.span import seconds
 from datasync.cli.transfer import reporter, waiter
 from datasync.config import Flags
 from datasync.service.session import Session
-from datasync.service.warm import Warmed, warm
+from datasync.service.warm import Warmed, WarmOptions, warm
 
 
 @click.command("warm")
 @click.argument("references", nargs=-1, required=True)
-@click.option(
-    "--cache",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="A cache directory; several disks: repeat it (or DATASYNC_CACHE, separated by colons).",
-)
+@click.option("--pin", is_flag=True, help="Keep the view from being evicted.")
+@click.option("--ttl", metavar="TIME", help="Pin it for this time, like 12h.")
+@click.option("--wait/--no-wait", default=True, help="Wait for another process that makes the view (default), or fail.")
+@cache_option
 @common
-def command(references: tuple[str, ...], cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
+def command(
+    references: tuple[str, ...],
+    pin: bool,
+    ttl: str | None,
+    wait: bool,
+    cache: tuple[Path, ...],
+    output: Output,
+    flags: Flags,
+) -> None:
     """Make each REFERENCE ready in the node's cache; print the path of each ready directory."""
     flags = replace(flags, caches=cache)
+    options = WarmOptions(pin=pin or ttl is not None, pin_seconds=seconds(ttl) if ttl else None, wait=wait)
     with session(flags, output) as opened:
-        done = [warm_one(opened, reference, output) for reference in references]
+        done = [warm_one(opened, reference, output, options) for reference in references]
     for item in done:
         output.line(str(item.path))
     output.result(views=[fields(item) for item in done], **fields(done[0]))
 
 
-def warm_one(opened: Session, reference: str, output: Output, *, lease: bool = False) -> Warmed:
+def warm_one(opened: Session, reference: str, output: Output, options: WarmOptions) -> Warmed:
     """Warm one reference and say what was done."""
-    done = warm(opened, reference, reporter(output), waiter(output), lease=lease)
+    done = warm(opened, reference, reporter(output), waiter(output), options)
     result = done.result
-    where = f"{done.dataset}@{done.snapshot.body.seq}"
+    where = f"{done.dataset}@{done.seq}"
     if result is None:
         output.note(f"{where}: ready before")
     else:
@@ -52,10 +60,10 @@ def fields(done: Warmed) -> dict[str, object]:
     result = done.result
     return {
         "dataset": done.dataset,
-        "seq": done.snapshot.body.seq,
-        "snapshot": done.snapshot.id.hex(),
+        "seq": done.seq,
+        "snapshot": done.snapshot.hex(),
         "path": str(done.path),
         "files": result.files if result else 0,
-        "kept": result.kept if result else done.snapshot.body.totals.files,
+        "kept": result.kept if result else done.files,
         "fetched_bytes": result.fetched_bytes if result else 0,
     }

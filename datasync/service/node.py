@@ -1,59 +1,82 @@
-"""The node's own key, which signs what this machine says of itself: ready receipts, purge receipts."""
+"""Checks of a node that are no matter of directories: identity, kernel, limits, versions. Each is a `Check`."""
 
 import os
-from pathlib import Path
+import resource
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
 
-from datasync.crypto.kdf import random_bytes
-from datasync.crypto.signatures import SigningKey, parse_signer, signer_text, verify
-from datasync.errors import IntegrityError, UsageError
-from datasync.pull.pipeline import Receipt
+from datasync import __version__
+from datasync.cache.kernel import has_openat2
+from datasync.config import Config
+from datasync.crypto.identity import read_identity
+from datasync.errors import DatasyncError, NotFound
 
-SEED_BYTES = 32
-KIND = "ready"
+OPEN_FILES = 1_024  # transfers, directories held open and the cache's own files stay far below
+REQUIRED = ("blake3", "click", "cryptography", "msgspec", "pyfastcdc", "xxhash", "zstandard")
+OPTIONAL = ("boto3", "oss2", "cos-python-sdk-v5", "fsspec", "aiohttp", "watchdog")
 
 
-def node_key(directory: Path) -> SigningKey:
-    """Return the key in *directory*, made at first use (0600)."""
-    path = directory / "node.key"
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: `ok` False is to be mended; *note* True is worth knowing and no fault."""
+
+    name: str
+    ok: bool
+    found: str
+    note: bool = False
+
+
+def check_node(config: Config) -> Iterator[Check]:
+    """Yield every check."""
+    yield _identity(config)
+    yield _openat2()
+    yield _open_files()
+    yield Check("python", sys.version_info >= (3, 11), f"Python {sys.version.split()[0]}, Linux {os.uname().release}")
+    yield _libraries()
+
+
+def _identity(config: Config) -> Check:
     try:
-        seed = path.read_bytes()
-    except FileNotFoundError:
-        seed = _make(path)
-    if len(seed) != SEED_BYTES:
-        raise UsageError(
-            f"{path}: expected a key of {SEED_BYTES} bytes, found {len(seed)}: remove the file, a new one is made"
-        )
-    return SigningKey(seed)
+        identity = read_identity(config.identity)
+    except NotFound as error:
+        if config.passphrase is not None:
+            return Check("identity", True, "none; a passphrase is set", note=True)
+        return Check("identity", True, str(error), note=True)
+    except DatasyncError as error:
+        return Check("identity", False, str(error))
+    return Check("identity", True, f"{config.identity}: {identity.recipient.text[:16]}…, mode and owner are right")
 
 
-def _make(path: Path) -> bytes:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    aside = path.with_name(f".node.key.{os.getpid()}")
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(random_bytes(SEED_BYTES))
-        file.flush()
-        os.fsync(fd)
+def _openat2() -> Check:
+    fd = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.link(aside, path)  # the first of several processes wins, all use its key
-    except FileExistsError:
-        pass
+        there = has_openat2(fd)
     finally:
-        os.unlink(aside)
-    return path.read_bytes()
+        os.close(fd)
+    text = "there" if there else "not there: names are placed component by component, safely and more slowly"
+    return Check("openat2", True, text, note=not there)
 
 
-def receipt(directory: Path, repository: str, tool: str) -> Receipt:
-    """Return what signs a view's receipt on this node."""
-    key = node_key(directory)
-    return Receipt(bytes.fromhex(repository), tool, signer_text(key.public), lambda text: key.sign(KIND, text))
+def _open_files() -> Check:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= OPEN_FILES:
+        return Check("open files", True, "no limit" if soft == resource.RLIM_INFINITY else f"at most {soft:,}")
+    return Check("open files", False, f"at most {soft:,} (hard limit {hard:,}): run `ulimit -n {OPEN_FILES}` before")
 
 
-def check_receipt(directory: Path, node: str, text: bytes, signature: bytes, what: str) -> None:
-    """Refuse a receipt that this node did not sign."""
-    key = node_key(directory)
-    if parse_signer(node) != key.public:
-        raise IntegrityError(
-            f"{what}: signed by another node ({node[:20]}…): its files were not verified on this one: warm again"
-        )
-    verify(key.public, KIND, text, signature)
+def _libraries() -> Check:
+    versions = {name: _version(name) for name in (*REQUIRED, *OPTIONAL)}
+    missing = [name for name in REQUIRED if versions[name] is None]
+    if missing:
+        return Check("libraries", False, f"not installed: {', '.join(missing)}: install gpu-datasync again")
+    there = [f"{name} {version}" for name, version in versions.items() if version is not None]
+    return Check("libraries", True, f"datasync {__version__}, " + ", ".join(there))
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

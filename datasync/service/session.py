@@ -63,8 +63,9 @@ class Session:
     @cached_property
     def repository(self) -> Repository:
         """The repository, opened."""
+        store = self.store  # a wrong URL is told before a missing identity
         holder = Holder(self.identity, self.config.passphrase, frozenset(self.config.trust), self._ask)
-        return Repository(self.store, holder, self._paths)
+        return Repository(store, holder, self._paths)
 
     @property
     def _paths(self) -> LocalPaths:

@@ -3,6 +3,7 @@ one transfer per node, the others wait and share.
 """
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,14 @@ from pathlib import Path
 from datasync.cache.layout import Cache, View
 from datasync.cache.leases import Lease, note_use, take_lease
 from datasync.cache.locks import ViewLock
+from datasync.cache.pins import pin
 from datasync.cache.space import Limits
-from datasync.errors import NotFound, UsageError
+from datasync.errors import Locked, NotFound, UsageError
 from datasync.pull.pipeline import Progress, PullResult, pull_to_directory, warm_view
 from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import Snapshot
-from datasync.service.caches import choose, find_ready, open_caches
-from datasync.service.node import receipt
+from datasync.service.caches import choose, find_ready, newest_local, open_caches
+from datasync.service.node_key import receipt
 from datasync.service.references import parse_reference, resolve
 from datasync.service.session import TOOL, Session
 
@@ -65,7 +67,9 @@ class Warmed:
     """A view that is ready; `result` is None when it was ready before."""
 
     dataset: str
-    snapshot: Snapshot
+    seq: int
+    snapshot: bytes
+    files: int
     path: Path
     result: PullResult | None
     lease: HeldLease | None = None
@@ -77,12 +81,26 @@ def pull(session: Session, reference: str, target: Path, report: Report) -> Pull
     return Pulled(dataset.name, snapshot, target, pull_to_directory(dataset, snapshot, target, report))
 
 
+@dataclass(frozen=True, slots=True)
+class WarmOptions:
+    """How to warm: hold the view for a job, pin it (for `pin_seconds`, None: for ever), wait for another process."""
+
+    lease: bool = False
+    pin: bool = False
+    pin_seconds: float | None = None
+    wait: bool = True
+
+
 def warm(
-    session: Session, reference: str, report: Report, waiting: Callable[[], None] | None = None, *, lease: bool = False
+    session: Session,
+    reference: str,
+    report: Report,
+    waiting: Callable[[], None] | None = None,
+    options: WarmOptions = WarmOptions(),
 ) -> Warmed:
     """Return a ready view of what *reference* means; *waiting* is called while another process makes it, or room.
 
-    With *lease* the view is held until `Warmed.lease` is released: a job reads it.
+    With a lease the view is held until `Warmed.lease` is released: a job reads it.
     """
     dataset, snapshot = _find(session, reference)
     config = session.config
@@ -90,15 +108,31 @@ def warm(
         result, place = None, find_ready(caches, dataset, snapshot, session.warn)
         while True:
             if place is None:
-                result, place = _make(session, caches, dataset, snapshot, report, waiting)
+                result, place = _make(session, caches, dataset, snapshot, report, waiting, wait=options.wait)
             cache, view = place
             note_use(cache, view)
+            if options.pin:
+                seconds = options.pin_seconds
+                pin(cache, view, 0 if seconds is None else int((time.time() + seconds) * 1000))
             try:
-                held = hold(view.path.parents[2], view) if lease else None
+                held = hold(view.path.parents[2], view) if options.lease else None
             except NotFound:  # evicted between the look and the lease
                 place = None
                 continue
-            return Warmed(dataset.name, snapshot, view.path, result, held)
+            body = snapshot.body
+            return Warmed(dataset.name, body.seq, snapshot.id, body.totals.files, view.path, result, held)
+
+
+def newest_complete(session: Session, reference: str) -> Warmed:
+    """Return the newest complete snapshot of the dataset that this node has, leased; `NotFound` without one."""
+    name = parse_reference(reference).name
+    with open_caches(session.config.caches, session.warn) as caches:
+        found = newest_local(caches, name)
+        if found is None:
+            raise NotFound(f"dataset {name!r}: this node has no complete snapshot of it")
+        _, view, ready = found
+        held = hold(view.path.parents[2], view)
+        return Warmed(name, ready.seq, ready.snapshot, ready.files, view.path, None, held)
 
 
 def _make(
@@ -108,11 +142,16 @@ def _make(
     snapshot: Snapshot,
     report: Report,
     waiting: Callable[[], None] | None,
+    *,
+    wait: bool,
 ) -> tuple[PullResult | None, tuple[Cache, View]]:
     cache, view = choose(caches, dataset, snapshot)
     limits = Limits(session.config.cache_max, session.config.cache_reserve)
     lock = ViewLock(cache, view)
-    lock.acquire(waiting)
+    if wait:
+        lock.acquire(waiting)
+    elif not lock.try_acquire():
+        raise Locked(f"view {view.path}: another process is making it: wait for it, or warm without --no-wait")
     try:
         place = find_ready(caches, dataset, snapshot, session.warn)
         if place is not None:
@@ -135,13 +174,9 @@ def variables(dataset: str) -> tuple[str, str]:
     return f"DATASYNC_DATASET_{suffix}", f"DATASYNC_SNAPSHOT_{suffix}"
 
 
-def environment_of(warmed: list[Warmed]) -> dict[str, str]:
-    """Return the variables for a job that reads *warmed*; two datasets that would share a name are refused."""
-    found: dict[str, str] = {}
-    for item in warmed:
-        path, snapshot = variables(item.dataset)
-        if path in found:
-            raise UsageError(f"{path}: two datasets would set this variable: run them with different names")
-        found[path] = str(item.path)
-        found[snapshot] = item.snapshot.id.hex()
-    return found
+def environment_of(warmed: Warmed, variable: str = "") -> dict[str, str]:
+    """Return the variables for a job that reads *warmed*; *variable* replaces the usual name of the path's."""
+    if variable and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
+        raise UsageError(f"variable {variable!r}: expected letters, digits and _, not beginning with a digit")
+    path, snapshot = variables(warmed.dataset)
+    return {variable or path: str(warmed.path), snapshot: warmed.snapshot.hex()}

@@ -1,27 +1,19 @@
 """The conformance kit: does a store do what `datasync.storage.protocol` promises? Each clause is tried, none assumed.
 
-Works in the scratch store that it is given, with random bytes, and removes every object that it made, also after a
-failure. What a clause finds missing is a `Finding`; trouble that says nothing about the store's behaviour
-(`StorageUnavailable`, `NotAuthorized`, `NoSpace`, a missing bucket) is raised. Deleting alone may be forbidden: many
-writers are allowed to write only.
+Works in the scratch store that it is given, and removes every object that it made, also after a failure. What a clause
+finds missing is a `Finding`; trouble that says nothing about the store's behaviour (`StorageUnavailable`,
+`NotAuthorized`, `NoSpace`, `NotFound` for a missing bucket) is raised. Deleting alone may be forbidden: many writers
+are allowed to write only.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
-from datasync.errors import (
-    AlreadyExists,
-    DatasyncError,
-    IntegrityError,
-    NoSpace,
-    NotAuthorized,
-    StorageUnavailable,
-    UsageError,
-)
+from datasync.errors import AlreadyExists, DatasyncError, IntegrityError, NotAuthorized, NotFound, UsageError
 from datasync.model.limits import MIB
 from datasync.storage.protocol import ObjectStore
 
@@ -39,8 +31,8 @@ class Need(StrEnum):
     SOME = "some"  # usable, without what the clause's meaning says
 
 
-class Missing(Exception):  # noqa: N818 (inside the kit only: a clause's way to say what it found)
-    """The store does not do what the clause says."""
+class Missing(Exception):
+    """A clause's way to say what it found instead; never leaves the kit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +98,12 @@ class Finding:
     saw: str
 
 
-def examine(kit: Kit, clauses: Iterable[Clause]) -> Iterator[Finding]:
-    """Yield a finding for each clause, in order; remove all objects at the end, whatever happens."""
+@contextmanager
+def kit_for(store: ObjectStore, other: ObjectStore, options: KitOptions) -> Iterator[Kit]:
+    """Yield a kit, and remove its objects at the end; `made` tells afterwards what is left where that is forbidden."""
+    kit = Kit(store, other, options)
     try:
-        for clause in clauses:
-            yield _judge(kit, clause)
+        yield kit
     except BaseException:
         with suppress(DatasyncError):  # the first error says more than a second one from cleaning up
             kit.clean()
@@ -118,7 +111,17 @@ def examine(kit: Kit, clauses: Iterable[Clause]) -> Iterator[Finding]:
     try:
         kit.clean()
     except NotAuthorized:
-        return  # the clause about deleting has told it; the caller names what is left
+        return  # the clause about deleting has told it
+    except BaseException:
+        kit.clean()  # a signal broke the first try off; the command ignores a second one
+        raise
+
+
+def examine(kit: Kit, clauses: Iterable[Clause]) -> Iterator[Finding]:
+    """Yield a finding for each clause, in order."""
+    kit.names("", limit=1)  # a missing bucket or right shows here, so what is not found later is the store's doing
+    for clause in clauses:
+        yield _judge(kit, clause)
 
 
 def _judge(kit: Kit, clause: Clause) -> Finding:
@@ -126,8 +129,8 @@ def _judge(kit: Kit, clause: Clause) -> Finding:
         return Finding(clause, True, clause.check(kit))
     except Missing as found:
         return Finding(clause, False, str(found))
-    except (AlreadyExists, IntegrityError, UsageError) as error:
-        # A fresh name that is taken, bytes that are not there, an order that the driver refuses: the store's doing.
+    except (AlreadyExists, IntegrityError, NotFound, UsageError) as error:
+        # A fresh name that is taken, bytes that are not there, an order that the driver refuses.
         return Finding(clause, False, str(error))
 
 
@@ -144,7 +147,3 @@ def in_lanes(call: Callable[[S], T], items: Iterable[S], lanes: int = LANES) -> 
         yield from pool.map(call, items)
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-RAISED = (StorageUnavailable, NotAuthorized, NoSpace)
-"""What `examine` lets through besides `NotFound` of a bucket."""

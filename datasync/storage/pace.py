@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 from datasync.model.limits import PACK_BYTES
@@ -34,9 +35,9 @@ class Throughput:
 def measure_latency(kit: Kit, samples: int = SAMPLES) -> Latency:
     """Time small requests, one after the other."""
     names = [f"latency/{number:04}" for number in range(samples)]
-    put = [_seconds(lambda n=name: kit.put(n, b"x")) for name in names]  # type: ignore[misc]
-    get = [_seconds(lambda n=name: kit.other.get(n, limit=1)) for name in names]  # type: ignore[misc]
-    listed = [_seconds(lambda: kit.names("latency/", limit=1)) for _ in names]
+    put = [_seconds(partial(kit.put, name, b"x")) for name in names]
+    get = [_seconds(partial(kit.other.get, name, limit=1)) for name in names]
+    listed = [_seconds(partial(kit.names, "latency/", limit=1)) for _ in names]
     return Latency(median(put), median(get), median(listed))
 
 
@@ -44,9 +45,17 @@ def measure_throughput(kit: Kit, packs: int = BENCH_PACKS, size: int = PACK_BYTE
     """Time packs of full size, several at the same time."""
     body = os.urandom(size)
     names = [f"bench/{number:04}" for number in range(packs)]
-    put = _seconds(lambda: _all(lambda name: kit.put(name, body), names))
-    get = _seconds(lambda: _all(lambda name: kit.other.get(name, limit=size), names))
+    put = _seconds(partial(_all, partial(_put, kit, body), names))
+    get = _seconds(partial(_all, partial(_get, kit, size), names))
     return Throughput(packs * size / put, packs * size / get)
+
+
+def _put(kit: Kit, body: bytes, name: str) -> None:
+    kit.put(name, body)
+
+
+def _get(kit: Kit, size: int, name: str) -> None:
+    kit.other.get(name, limit=size)
 
 
 def _all(call: Callable[[str], object], names: list[str]) -> None:

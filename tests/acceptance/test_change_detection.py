@@ -249,7 +249,7 @@ def disturb(monkeypatch: pytest.MonkeyPatch, path: Path, times: int) -> list[Pat
 
 
 def test_what_a_writer_leaves_behind_is_never_torn(machine: Machine, source: Path, scratch: Path) -> None:
-    """A thread appends to one file and rewrites another from its start; a snapshot holds one moment of each, or none."""
+    """A thread appends to one file and rewrites another from its start; a snapshot has one moment of each, or none."""
     appended, rewritten = source / "appended", source / "rewritten"
     appended.write_bytes(b"")
     rewritten.write_bytes(generation(0))

@@ -1,4 +1,4 @@
-"""Everything that can be wrong outside has its exit code and one line; nothing is half-visible, and it goes on later."""
+"""What is wrong outside has its exit code and one line; nothing is half-visible, and the same line goes on later."""
 
 import json
 import os
@@ -278,7 +278,7 @@ def test_a_full_disk_of_the_cache_or_the_target(machine: Machine, tmp_path: Path
     (source / "big").write_bytes(random.Random(1).randbytes(6 << 20))
     machine.must("push", source)
     with small_disk(tmp_path / "disk", "4m") as disk:
-        refused(machine, 8, "warm", "big", "--cache", disk / "cache", word="make room")
+        refused(machine, 8, "warm", "big", "--cache", disk / "cache", word="disk")
         refused(machine, 8, "pull", "big", disk / "out", word="make room")
         assert not list(disk.rglob("*READY*"))
         assert not (disk / "out/big").exists()
@@ -320,7 +320,7 @@ def test_credentials_that_expire_in_the_middle(
     assert tree(tmp_path / "out") == tree(source)
 
 
-@pytest.mark.parametrize("count", [0, 3, 5, 7])
+@pytest.mark.parametrize("count", [0, 2, 4, 5])
 def test_credentials_that_expire_while_warming(relayed: tuple[Machine, Relay], source: Path, count: int) -> None:
     machine, between = relayed
     machine.must("push", source, "--dataset", "data")
@@ -394,8 +394,8 @@ def cut(between: Relay, request: Request) -> Answer | None:
 def test_bodies_that_end_early(relayed: tuple[Machine, Relay], source: Path, tmp_path: Path) -> None:
     machine, between = relayed
     machine.must("push", source, "--dataset", "data")
-    fresh = machine.sibling(tmp_path / "fresh")
-    for part in ("/packs/", "/snapshots/", "/heads/", "/trust/", "/keyset/", "datasync.json"):
+    for number, part in enumerate(("/packs/", "/snapshots/", "/heads/", "/trust/", "/keyset/", "datasync.json")):
+        fresh = machine.sibling(tmp_path / f"fresh{number}")
         between.fault = lambda request, part=part: cut(between, request) if part in request.path else None  # type: ignore[misc]
         for line in (("warm", "data"), ("pull", "data", tmp_path / "out")):
             ran = fresh.run(*line)

@@ -80,13 +80,15 @@ class Machine:
     def _settings(self) -> dict[str, str]:
         return {"HOME": str(self.home), "DATASYNC_REPOSITORY": self.url, "DATASYNC_CACHE": str(self.cache)}
 
-    def start(self, *arguments: str | Path, command: tuple[str, ...] = COMMAND) -> "subprocess.Popen[str]":
+    def start(
+        self, *arguments: str | Path, command: tuple[str, ...] = COMMAND, stdin: int = subprocess.DEVNULL
+    ) -> "subprocess.Popen[str]":
         """Start the command line and return at once."""
         return subprocess.Popen(
             [*command, *map(str, arguments)],
             env=self.environment(),
             cwd=self.home,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -1,0 +1,198 @@
+"""datasync cache."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from datasync.cache.layout import Cache
+from datasync.cache.space import Limits
+from datasync.cli.common import cache_option, common, session
+from datasync.cli.output import Output, path_text, plural, size
+from datasync.cli.span import seconds
+from datasync.config import Config, Flags, load_config
+from datasync.errors import IntegrityError, Locked
+from datasync.service import local_views as views
+from datasync.service.caches import open_caches
+from datasync.service.purge import purge
+from datasync.service.scrub import quarantined, scrub
+from datasync.service.session import TOOL
+
+
+@click.group("cache")
+def command() -> None:
+    """Look at the node's cache, pin, evict, scrub and purge. Needs no network but for scrub."""
+
+
+@contextmanager
+def opened(flags: Flags, cache: tuple[Path, ...], output: Output) -> Iterator[tuple[Config, list[Cache], Limits]]:
+    """Yield the configuration, the cache directories that work, and their limits."""
+    config = load_config(replace(flags, caches=cache))
+    with open_caches(config.caches, output.warn) as caches:
+        yield config, caches, Limits(config.cache_max, config.cache_reserve)
+
+
+@command.command("status")
+@cache_option
+@common
+def status(cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
+    """Show how full each cache directory is."""
+    with opened(flags, cache, output) as (_, caches, limits):
+        found = views.status(caches, limits)
+        held = sum(quarantined(item) for item in caches)
+    for item in found:
+        output.line(f"{item.path}: {size(item.used)} of {size(item.limit)} used, {plural(item.views, 'view')}")
+    if held:
+        output.line(f"{plural(held, 'object')} in quarantine")
+    output.result(
+        caches=[
+            {
+                "path": str(item.path),
+                "bytes": item.used,
+                "limit": item.limit,
+                "reserve": item.reserve,
+                "views": item.views,
+            }
+            for item in found
+        ],
+        quarantined=held,
+    )
+
+
+@command.command("ls")
+@cache_option
+@common
+def ls(cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
+    """List the views that are ready, the most recently used first."""
+    with opened(flags, cache, output) as (_, caches, limits):
+        found = views.local_views(caches, limits, output.warn)
+    for item in found:
+        marks = (" pinned" if item.pinned is not None else "") + (f" {len(item.leases)} leased" if item.leases else "")
+        used = datetime.fromtimestamp(item.used, UTC)
+        output.line(
+            f"{item.ready.dataset}@{item.ready.seq} {item.ready.snapshot.hex()[:16]} {size(item.ready.bytes)} "
+            f"used {used:%Y-%m-%d %H:%M}{marks} {item.view.path}"
+        )
+        output.event("view", **_fields(item))
+    output.result(views=len(found))
+
+
+def _fields(item: views.LocalView) -> dict[str, Any]:
+    return {
+        "dataset": item.ready.dataset,
+        "seq": item.ready.seq,
+        "snapshot": item.ready.snapshot.hex(),
+        "path": str(item.view.path),
+        "bytes": item.ready.bytes,
+        "files": item.ready.files,
+        "used": int(item.used * 1000),
+        "pinned": item.pinned,
+        "leases": [{"pid": owner.pid, "host": owner.host} for owner in item.leases],
+    }
+
+
+@command.command("pin")
+@click.argument("reference")
+@click.option("--ttl", metavar="TIME", help="End the pin after this time, like 12h.")
+@cache_option
+@common
+def pin(reference: str, ttl: str | None, cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
+    """Keep the view of REFERENCE from being evicted."""
+    with opened(flags, cache, output) as (_, caches, limits):
+        item = views.newest(views.local_views(caches, limits, output.warn), reference)
+        views.set_pin(item, seconds(ttl) if ttl else None)
+    output.note(f"{item.ready.dataset}@{item.ready.seq}: pinned" + (f" for {ttl}" if ttl else ""))
+    output.result(dataset=item.ready.dataset, seq=item.ready.seq, path=str(item.view.path))
+
+
+@command.command("unpin")
+@click.argument("reference")
+@cache_option
+@common
+def unpin(reference: str, cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
+    """Let the views of REFERENCE be evicted again."""
+    with opened(flags, cache, output) as (_, caches, limits):
+        found = views.match(views.local_views(caches, limits, output.warn), reference)
+        for item in found:
+            views.remove_pin(item)
+    output.note(f"{plural(len(found), 'view')} not pinned any more")
+    output.result(views=len(found))
+
+
+@command.command("evict")
+@click.argument("reference")
+@cache_option
+@common
+def evict(reference: str, cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
+    """Remove the views of REFERENCE that no job holds, pinned or not."""
+    held = []
+    with opened(flags, cache, output) as (_, caches, limits):
+        found = views.match(views.local_views(caches, limits, output.warn), reference)
+        for item in found:
+            try:
+                views.evict(item, limits)
+            except Locked as error:
+                output.warn(str(error))
+                held.append(item)
+    if held:
+        raise Locked(f"{reference}: {plural(len(held), 'view')} held by a job, named above; the others were removed")
+    output.note(f"{plural(len(found), 'view')} removed")
+    output.result(views=len(found))
+
+
+@command.command("scrub")
+@click.argument("reference", required=False)
+@cache_option
+@common
+def scrub_command(reference: str | None, cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
+    """Check every byte of the views (of REFERENCE, or all) against their snapshots; take damaged ones away."""
+    bad = 0
+    with opened(flags, cache, output) as (_, caches, limits), session(replace(flags, caches=cache), output) as store:
+        found = views.local_views(caches, limits, output.warn)
+        chosen = views.match(found, reference) if reference else found
+        for item in chosen:
+            done = scrub(store, item)
+            for damage in done.damages:
+                output.warn(f"{item.view.path}: {path_text(damage.path)}: {damage.what}")
+                output.event(
+                    "damage",
+                    dataset=item.ready.dataset,
+                    seq=item.ready.seq,
+                    path=path_text(damage.path),
+                    what=damage.what,
+                )
+            bad += bool(done.damages)
+            if done.damages and not done.removed:
+                output.warn(f"{item.view.path}: a job holds it, so it stays: end the job and scrub again")
+    if bad:
+        raise IntegrityError(f"{plural(bad, 'view')} damaged, each named above: warm again")
+    output.note(f"{plural(len(chosen), 'view')} checked, all as their snapshots say")
+    output.result(views=len(chosen))
+
+
+@command.command("purge")
+@click.option("--output", "output_file", type=click.Path(path_type=Path), help="Write the signed receipt to this file.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@cache_option
+@common
+def purge_command(output_file: Path | None, yes: bool, cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
+    """Remove everything that no job holds, before the machine goes back, and make a signed receipt."""
+    with opened(flags, cache, output) as (config, caches, limits):
+        if not yes:
+            where = ", ".join(str(item.path) for item in caches)
+            click.confirm(f"Remove every view in {where}?", abort=True, err=True)
+        receipt = purge(caches, limits, config.evidence, TOOL, output.warn)
+    text = json.dumps(receipt, indent=1, ensure_ascii=False)
+    if output_file is not None:
+        output_file.write_text(text + "\n")
+    else:
+        output.line(text)
+    kept = receipt["kept"]
+    if kept:
+        raise Locked(f"purge: {len(kept) if isinstance(kept, list) else 0} views could not be removed: see the receipt")
+    output.result(**receipt)

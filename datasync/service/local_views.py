@@ -1,0 +1,120 @@
+"""What this node has ready: found by receipts alone, so no network and no key is needed.
+
+A reference means the newest local snapshot of a dataset, a number, or an id prefix; a tag is the repository's to know.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from datasync.cache.layout import Cache, View
+from datasync.cache.leases import Owner, living_leases, require_unleased
+from datasync.cache.locks import ViewLock
+from datasync.cache.objects import Objects
+from datasync.cache.pins import pin, pinned_until, unpin
+from datasync.cache.ready import Ready, discard_view, read_ready, signed_text
+from datasync.cache.space import Limits, Space
+from datasync.errors import DatasyncError, NotFound, UsageError
+from datasync.service.node_key import check_receipt
+from datasync.service.references import Reference, parse_reference
+
+
+@dataclass(frozen=True, slots=True)
+class LocalView:
+    """A complete view on this node; `pinned` is None, 0 for ever, or until when in ms."""
+
+    cache: Cache
+    view: View
+    ready: Ready
+    used: float
+    pinned: int | None
+    leases: list[Owner]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStatus:
+    """One cache directory: bytes used by objects, its limit, and what is free on its disk."""
+
+    path: Path
+    used: int
+    limit: int
+    reserve: int
+    views: int
+
+
+def space_of(cache: Cache, limits: Limits) -> Space:
+    """Return the space of *cache*."""
+    with Objects.open(cache) as objects:
+        return Space(cache, limits, reflinks=objects.reflinks)
+
+
+def status(caches: Iterable[Cache], limits: Limits) -> list[CacheStatus]:
+    """Return how full each directory is."""
+    found = []
+    for cache in caches:
+        space = space_of(cache, limits)
+        found.append(CacheStatus(cache.path, space.used(), space.limit, space.reserve_bytes, len(space.views())))
+    return found
+
+
+def local_views(caches: Iterable[Cache], limits: Limits, warn: Callable[[str], None]) -> list[LocalView]:
+    """Return all views that are ready, the most recently used first; a damaged receipt is told and left out."""
+    found = []
+    for cache in caches:
+        for used, view in space_of(cache, limits).views():
+            try:
+                ready = read_ready(cache, view)
+            except DatasyncError as error:
+                warn(str(error))
+                continue
+            if ready is not None:
+                found.append(LocalView(cache, view, ready, used, pinned_until(cache, view), living_leases(cache, view)))
+    return sorted(found, key=lambda item: -item.used)
+
+
+def match(views: list[LocalView], text: str) -> list[LocalView]:
+    """Return the views that the reference *text* means; `NotFound` when there is none."""
+    reference = parse_reference(text)
+    if reference.tag is not None:
+        raise UsageError(f"reference {text!r}: a tag is known to the repository, not to the cache: use NAME@SEQ")
+    found = [item for item in views if item.ready.dataset == reference.name and _is(reference, item.ready)]
+    if not found:
+        raise NotFound(f"{text}: not ready on this node: run datasync warm {text}")
+    return found
+
+
+def newest(views: list[LocalView], text: str) -> LocalView:
+    """Return the one view that *text* means, the newest snapshot where it leaves a choice."""
+    return max(match(views, text), key=lambda item: item.ready.seq)
+
+
+def _is(reference: Reference, ready: Ready) -> bool:
+    if reference.seq is not None:
+        return ready.seq == reference.seq
+    return reference.prefix is None or ready.snapshot.hex().startswith(reference.prefix)
+
+
+def check_signature(evidence: Path, item: LocalView) -> None:
+    """Refuse a receipt that this node did not sign."""
+    ready = item.ready
+    check_receipt(evidence.parent, ready.node, signed_text(ready), ready.signature, str(item.view.ready_path))
+
+
+def set_pin(item: LocalView, seconds: float | None) -> None:
+    """Pin a view for *seconds*, None: for ever."""
+    pin(item.cache, item.view, 0 if seconds is None else int((time.time() + seconds) * 1000))
+
+
+def remove_pin(item: LocalView) -> None:
+    """Let a view be evicted again."""
+    unpin(item.cache, item.view)
+
+
+def evict(item: LocalView, limits: Limits) -> None:
+    """Remove a view that nobody uses, pinned or not, and the objects that only it had; `Locked` for a leased one."""
+    with ViewLock(item.cache, item.view):
+        require_unleased(item.cache, item.view)
+        unpin(item.cache, item.view)
+        discard_view(item.cache, item.view)
+    space_of(item.cache, limits).remove_orphans()

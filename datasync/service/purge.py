@@ -1,0 +1,64 @@
+"""Purge a node's cache before the machine goes back, with a signed receipt of what went and what could not."""
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from datasync.cache.layout import OBJECTS, Cache
+from datasync.cache.space import Limits
+from datasync.crypto.signatures import signer_text
+from datasync.errors import DatasyncError, Locked
+from datasync.service.local_views import evict, local_views, space_of
+from datasync.service.node_key import node_key
+
+KIND = "purge"
+
+
+def purge(
+    caches: list[Cache], limits: Limits, evidence: Path, tool: str, warn: Callable[[str], None]
+) -> dict[str, object]:
+    """Remove every view and object that no job holds; return the receipt, signed by the node."""
+    removed, kept = [], []
+    for item in local_views(caches, limits, warn):
+        ready = item.ready
+        named = {"dataset": ready.dataset, "seq": ready.seq, "snapshot": ready.snapshot.hex(), "bytes": ready.bytes}
+        try:
+            evict(item, limits)
+            removed.append(named)
+        except Locked as error:
+            kept.append(named | {"why": str(error)})
+        except DatasyncError as error:
+            kept.append(named | {"why": f"could not be removed: {error}"})
+    left = 0
+    for cache in caches:
+        space = space_of(cache, limits)
+        space.remove_dead_transfers(None)
+        space.remove_orphans()
+        left += _objects_left(cache)
+    text: dict[str, object] = {
+        "kind": "datasync purge receipt",
+        "node": signer_text(node_key(evidence.parent).public),
+        "host": socket.gethostname(),
+        "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "tool": tool,
+        "caches": [str(cache.path) for cache in caches],
+        "removed": removed,
+        "kept": kept,
+        "objects_left": left,
+        "note": "files were unlinked; what a disk keeps of unlinked blocks is not overwritten",
+    }
+    signature = node_key(evidence.parent).sign(KIND, json.dumps(text, sort_keys=True, separators=(",", ":")).encode())
+    return text | {"signature": signature.hex()}
+
+
+def _objects_left(cache: Cache) -> int:
+    count = 0
+    with cache.tree.subtree(OBJECTS) as tree:
+        for directory in os.listdir(tree.root_fd):
+            if len(directory) == 2:
+                with tree.subtree(os.fsencode(directory)) as folder:
+                    count += len(os.listdir(folder.root_fd))
+    return count

@@ -1,0 +1,75 @@
+"""Scrub: check ready views against their signed snapshots; damaged objects go to quarantine, their views away.
+
+Needs the repository for the manifests, and reads every byte of the views.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from datasync.cache.beneath import Tree
+from datasync.cache.layout import OBJECTS, Cache
+from datasync.cache.leases import living_leases
+from datasync.cache.locks import ViewLock
+from datasync.cache.ready import discard_view
+from datasync.errors import NotFound
+from datasync.pull.recheck import Damage, recheck
+from datasync.service.local_views import LocalView
+from datasync.service.session import Session
+
+QUARANTINE = b"quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """One view: what is wrong in it, and whether it was taken away (a leased one stays, its job is told)."""
+
+    item: LocalView
+    damages: list[Damage]
+    removed: bool
+
+
+def scrub(session: Session, item: LocalView, found: Callable[[Damage], None] = lambda _: None) -> Scrubbed:
+    """Check one view; quarantine what is damaged, and remove the view unless a job holds it."""
+    dataset = session.repository.open(item.ready.dataset)
+    snapshot = dataset.history.read(item.ready.seq, expected=item.ready.snapshot)
+    damages = []
+    with item.cache.tree.subtree(item.view.place) as tree:
+        for damage in recheck(dataset, snapshot, tree):
+            found(damage)
+            damages.append(damage)
+    if not damages:
+        return Scrubbed(item, [], removed=False)
+    for damage in damages:
+        if damage.object:
+            _quarantine(item.cache, damage.object)
+    return Scrubbed(item, damages, removed=_take_away(item))
+
+
+def _quarantine(cache: Cache, object_id: bytes) -> None:
+    """Move the object out of the way, so no view adopts it again; evidence is kept."""
+    tree: Tree = cache.tree
+    if tree.lstat(QUARANTINE) is None:
+        tree.make_directory(QUARANTINE, 0o700)
+    text = object_id.hex().encode()
+    try:
+        tree.rename(OBJECTS + b"/" + text[:2] + b"/" + text, QUARANTINE + b"/" + text + b"-%d" % int(time.time()))
+    except NotFound:
+        return  # only the view had it
+
+
+def _take_away(item: LocalView) -> bool:
+    with ViewLock(item.cache, item.view):
+        if living_leases(item.cache, item.view):
+            return False
+        discard_view(item.cache, item.view)
+        return True
+
+
+def quarantined(cache: Cache) -> int:
+    """Return how many objects lie in quarantine."""
+    if cache.tree.lstat(QUARANTINE) is None:
+        return 0
+    with cache.tree.subtree(QUARANTINE) as tree:
+        return len(os.listdir(tree.root_fd))
