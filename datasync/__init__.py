@@ -8,6 +8,7 @@ The typed API is lazy, so importing the package costs nothing (docs/architecture
     path = repository.warm("data")
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -23,4 +24,6 @@ def __getattr__(name: str) -> Any:
         from datasync.service import api
 
         return getattr(api, name)
+    if name == "torch":
+        return importlib.import_module("datasync.integrations.torch")
     raise AttributeError(f"module 'datasync' has no attribute {name!r}")

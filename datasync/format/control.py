@@ -2,6 +2,7 @@
 
 from datasync.errors import FormatError
 from datasync.format.encoding import U8, U32, U63, Id, Record, decode
+from datasync.format.names import is_name
 from datasync.format.packref import check_table
 from datasync.model.entries import FORM_RAW, FORM_ZSTD, PackRef
 from datasync.model.limits import CHUNK_BYTES, PACK_BYTES, PACK_CHUNKS
@@ -82,8 +83,8 @@ def read_tags(body: bytes, what: str) -> Tags:
     """Return the table of tags in *body*."""
     tags = decode(Tags, body, what)
     names = [name for name, _ in tags.tags]
-    if names != sorted(set(names)):
-        raise FormatError(f"{what}: expected tags sorted by name, each once")
+    if names != sorted(set(names)) or not all(map(is_name, names)):
+        raise FormatError(f"{what}: expected tags sorted by name, each once, with names that keep the rule")
     return tags
 
 

@@ -6,11 +6,13 @@ import msgspec
 
 from datasync.errors import FormatError
 from datasync.format.encoding import U8, U32, U63, Id, Record, decode, encode
+from datasync.model.ids import ZERO_ID
 from datasync.model.limits import SLOTS
 
 SUITE = 1
 EPOCH_MAX = 65_535
 PUBLIC_BYTES = 1_216
+SCOPES = (1, 2)  # the root key, the metadata key alone
 
 _Public = Annotated[bytes, msgspec.Meta(min_length=PUBLIC_BYTES, max_length=PUBLIC_BYTES)]
 
@@ -87,6 +89,13 @@ def read_keyset(body: bytes, what: str) -> Keyset:
     ids = [slot.id for slot in keyset.slots]
     if keyset.version < 1 or ids != sorted(set(ids)):
         raise FormatError(f"{what}: expected slots sorted by id, each once")
+    if (keyset.version == 1) != (keyset.previous == ZERO_ID):
+        raise FormatError(f"{what}: expected a zero previous hash in version 1 and only there")
+    for slot in keyset.slots:
+        if slot.scope not in SCOPES or not 1 <= slot.epoch <= keyset.epoch:
+            raise FormatError(f"{what}: slot {slot.id.hex()} has scope {slot.scope} and epoch {slot.epoch}")
+        if len(slot.fingerprint) not in (0, 32):
+            raise FormatError(f"{what}: slot {slot.id.hex()} has a fingerprint of {len(slot.fingerprint)} bytes")
     return keyset
 
 

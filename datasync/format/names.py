@@ -1,6 +1,7 @@
 """Object names (docs/format.md, section 1), and the rules for dataset and tag names (section 12)."""
 
 import re
+import unicodedata
 
 from datasync.errors import FormatError, UsageError
 
@@ -9,6 +10,7 @@ DATASETS = "d/"
 _TOP = 10**20 - 1
 _NUMBERED = re.compile(r"([0-9]{20})(?:-([0-9a-f]{64}))?")
 NAME_CHARACTERS = 128
+_NOT_IN_NAMES = ("Cc", "Cs", "Zl", "Zp")  # controls, surrogates, line and paragraph separators
 
 
 def dataset_prefix(dataset: bytes) -> str:
@@ -44,10 +46,16 @@ def pack_name(dataset: bytes, pack: bytes) -> str:
 
 def check_name(name: str, what: str) -> str:
     """Return *name* when it can name a dataset or tag; raise `UsageError`."""
-    bad = not 1 <= len(name) <= NAME_CHARACTERS or name in (".", "..") or name.startswith("-")
-    if bad or any(c in "@:/" or not c.isprintable() for c in name):
+    if not is_name(name):
         raise UsageError(
             f"{what} name {name!r}: expected 1 to {NAME_CHARACTERS} printable characters "
             "without @ : / and not starting with -"
         )
     return name
+
+
+def is_name(name: str) -> bool:
+    """Tell whether *name* keeps the rule of section 12, in any version of Unicode."""
+    if not 1 <= len(name) <= NAME_CHARACTERS or name in (".", "..") or name.startswith("-"):
+        return False
+    return not any(c in "@:/" or unicodedata.category(c) in _NOT_IN_NAMES for c in name)

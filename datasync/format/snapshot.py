@@ -9,7 +9,16 @@ from datasync.format.encoding import U16, U32, U63, Id, Record, decode, encode
 from datasync.format.packref import check_table
 from datasync.format.page import check_xattrs
 from datasync.model.entries import PackRef
-from datasync.model.limits import MESSAGE_BYTES, PACK_BYTES, PAGE_BYTES, PAGE_LIST_BYTES, PAGE_LISTS, PATH_BYTES
+from datasync.model.ids import ZERO_ID
+from datasync.model.limits import (
+    MESSAGE_BYTES,
+    PACK_BYTES,
+    PACK_CHUNKS,
+    PAGE_BYTES,
+    PAGE_LIST_BYTES,
+    PAGE_LISTS,
+    PATH_BYTES,
+)
 
 Bytes = bytes  # by another name in a class with a field `bytes`
 SEALED_ID_KEY_BYTES = 1_168  # HPKE (hybrid) of 32 bytes
@@ -94,6 +103,8 @@ def read_body(data: bytes, what: str) -> Body:
     body = decode(Body, data, what)
     if body.seq < 1 or len(body.message.encode()) > MESSAGE_BYTES or body.root.mode > 0o7777:
         raise FormatError(f"{what}: a sequence number, message or root mode is out of range")
+    if (body.seq == 1) != (body.previous == ZERO_ID):
+        raise FormatError(f"{what}: expected a zero previous hash in snapshot 1 and only there")
     if len(body.id_key) not in (0, SEALED_ID_KEY_BYTES):
         raise FormatError(f"{what}: expected no id key or {SEALED_ID_KEY_BYTES} sealed bytes, found {len(body.id_key)}")
     check_xattrs(body.root.xattrs, f"{what}: the root directory")
@@ -112,7 +123,9 @@ def read_page_list(data: bytes | bytearray, what: str) -> PageList:
             not fits
             or page.form > 1
             or page.entries < 1
-            or page.offset > PACK_BYTES
+            or page.stored < 1
+            or page.position >= PACK_CHUNKS
+            or not 0 < page.offset < PACK_BYTES
             or not 0 < len(page.first) <= PATH_BYTES
         ):
             raise FormatError(f"{what}: a page reference is out of range")

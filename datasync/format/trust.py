@@ -14,6 +14,7 @@ WRITER = 2
 PUSH_ONLY = 4
 TAGGER = 8
 AUDITOR = 16
+ALL_ROLES = OWNER | WRITER | PUSH_ONLY | TAGGER | AUDITOR
 
 
 class Principal(Record, frozen=True):
@@ -57,6 +58,8 @@ def read_trust(body: bytes, what: str) -> TrustRoot:
         or (root.version == 1) != (root.previous == ZERO_ID)
     ):
         raise FormatError(f"{what}: expected zero dataset id and previous hash in version 1 and only there")
+    if any(item.roles & ~ALL_ROLES for item in root.principals):
+        raise FormatError(f"{what}: a principal has roles that version 1 does not know")
     return root
 
 

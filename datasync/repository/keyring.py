@@ -14,6 +14,7 @@ from datasync.crypto.recipients import HYBRID, KEY_PAIR_SEED_BYTES, KeyPair
 from datasync.errors import IntegrityError, WrongKey
 from datasync.format import pack as packs
 from datasync.format.keyset import EpochPublic, Keyset, Link
+from datasync.format.names import is_name
 from datasync.format.pack import PackHeader
 
 OPENERS_KEPT = 1024  # derived pack keys remembered; 32 GiB worth of full packs
@@ -129,9 +130,12 @@ def public_keys(keys: EpochKeys) -> EpochPublic:
 def open_name(metadata: bytes, dataset: bytes, box: bytes) -> str:
     """Return the dataset's name from its keyset."""
     try:
-        return open_box(metadata, "name", dataset, box).decode()
+        name = open_box(metadata, "name", dataset, box).decode()
     except UnicodeDecodeError:
         raise IntegrityError("keyset: the dataset's name is not UTF-8") from None
+    if not is_name(name):
+        raise IntegrityError("keyset: the dataset's name breaks the rule for names")
+    return name
 
 
 def chain_context(dataset: bytes, epoch: int) -> bytes:

@@ -129,6 +129,15 @@ class Repository:
         except IntegrityError as error:
             raise IntegrityError(f"{self.store.url}: {error}") from None
 
+    def _require_marker(self) -> None:
+        """Raise `NoRepository` when the marker is gone too: an unmounted disk or a wrong URL, not a rollback."""
+        try:
+            self.store.stat(MARKER)
+        except NotFound:
+            raise NoRepository(
+                f"{self.store.url}: the repository is gone: is its disk mounted, is the URL right?"
+            ) from None
+
     def dataset_ids(self) -> list[bytes]:
         """Return the ids of all datasets, openable or not."""
         found = []
@@ -216,6 +225,7 @@ class Repository:
             evidence.note_keyset(keyset.keyset.version, keyset.digest)
         except NotFound as error:
             if known.trust[0]:
+                self._require_marker()
                 raise RollbackError(
                     f"{error}: this machine has seen the dataset {known.name!r} "
                     f"in repository {self.marker.repository}: it was deleted or rolled back "

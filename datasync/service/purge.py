@@ -13,6 +13,7 @@ from datasync.crypto.signatures import signer_text
 from datasync.errors import DatasyncError, Locked
 from datasync.service.local_views import evict, local_views, space_of
 from datasync.service.node_key import node_key
+from datasync.service.scrub import QUARANTINE
 
 KIND = "purge"
 
@@ -37,6 +38,7 @@ def purge(
         space = space_of(cache, limits)
         space.remove_dead_transfers(None)
         space.remove_orphans()
+        cache.tree.remove_tree(QUARANTINE)
         left += _objects_left(cache)
     text: dict[str, object] = {
         "kind": "datasync purge receipt",
