@@ -72,7 +72,8 @@ def _stopped_once() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is stop:  # after a signal all stay ignored until this process has ended
+                signal.signal(number, handler)
 
 
 def _node(flags: Flags, quick: bool, min_free: int, output: Output) -> int:

@@ -26,6 +26,8 @@ CREATE TABLE links (n INTEGER PRIMARY KEY, path BLOB, link BLOB);
 CREATE TABLE groups (link BLOB PRIMARY KEY, path BLOB) WITHOUT ROWID;
 """
 
+JOB_CHUNKS = 2_048  # of one job at most: a pack may hold 16,384 small files, and several jobs are in memory
+
 Xattrs = tuple[tuple[bytes, bytes], ...]
 _encode = msgspec.msgpack.encode
 _xattrs = msgspec.msgpack.Decoder(Xattrs)
@@ -152,8 +154,15 @@ class Plan:
         for offset, chunk, raw, stored, form, position, at, *file in rows:
             ref = ChunkRef(chunk, raw, stored, form, 0, position, offset)
             if not refs or refs[-1] != ref:
+                if len(refs) >= JOB_CHUNKS:
+                    yield from _jobs(pack, refs, targets)
+                    refs, targets = [], []
                 refs.append(ref)
                 targets.append([])
             targets[-1].append((PlannedFile(*file), at))
-        for part in plan_ranges((index, pack, ref) for index, ref in enumerate(refs)):
-            yield Job(part, targets)
+        yield from _jobs(pack, refs, targets)
+
+
+def _jobs(pack: PackRef, refs: list[ChunkRef], targets: list[list[tuple[PlannedFile, int]]]) -> Iterator[Job]:
+    for part in plan_ranges((index, pack, ref) for index, ref in enumerate(refs)):
+        yield Job(part, targets)

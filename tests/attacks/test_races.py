@@ -98,13 +98,15 @@ def test_a_hundred_commits_race_on_a_local_directory(machine: Machine, tmp_path:
     all_there(machine, WRITERS, COMMITS)
 
 
-@pytest.mark.parametrize("kind", ["seaweedfs", "moto"])
-def test_a_hundred_commits_race_on_s3(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "commits"), [("seaweedfs", COMMITS), ("moto", 4), pytest.param("moto", COMMITS, marks=pytest.mark.long)]
+)
+def test_many_commits_race_on_s3(request: pytest.FixtureRequest, tmp_path: Path, kind: str, commits: int) -> None:
     server: S3Server = request.getfixturevalue(kind)
     machine = Machine.make(tmp_path / "home", server.make_bucket(f"race{os.urandom(6).hex()}"), server.environment())
     machine.must("init")
-    race(machine, tmp_path, WRITERS, COMMITS)
-    all_there(machine, WRITERS, COMMITS)
+    race(machine, tmp_path, WRITERS, commits)
+    all_there(machine, WRITERS, commits)
 
 
 class Between(Wrapped):

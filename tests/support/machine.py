@@ -5,6 +5,7 @@ In this process a command costs milliseconds and its store may be replaced, whic
 and every byte.
 """
 
+import functools
 import io
 import json
 import os
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+from botocore.loaders import create_loader
 
 from datasync.cli.main import _run
 from datasync.service import session
@@ -98,6 +101,7 @@ class Machine:
         with ExitStack() as stack:
             stack.enter_context(mock.patch.dict(os.environ, self.environment(), clear=True))
             stack.enter_context(mock.patch.object(session, "RetryingStore", _impatient))
+            stack.enter_context(mock.patch("botocore.session.create_loader", _loader))
             if store is not None:
                 stack.enter_context(mock.patch.object(session, "open_store", return_value=store))
             stack.enter_context(redirect_stdout(out))
@@ -137,6 +141,9 @@ def finish(child: "subprocess.Popen[str]") -> Ran:
     """Wait for a child and return how it ended."""
     out, err = child.communicate(timeout=200)
     return Ran(child.returncode, out, err)
+
+
+_loader = functools.cache(create_loader)  # the SDK reads its models once, not once for each command
 
 
 def _impatient(store: ObjectStore) -> RetryingStore:
