@@ -136,7 +136,7 @@ class Cache:
             raise fault(error, f"cache directory {path}") from error
         tree = Tree.open(path, openat2=openat2)
         try:
-            _check_directory(path, os.fstat(tree.root_fd))
+            check_directory(path, os.fstat(tree.root_fd))
             for name, mode in ((OBJECTS, OBJECTS_MODE), (VIEWS, VIEWS_MODE)):
                 _own_directory(tree, name, mode, path)
             _check_one_disk(tree, path)
@@ -180,8 +180,13 @@ class Cache:
             names = [os.fsencode(name) for name in os.listdir(tree.root_fd)]
         for name in names:
             stem = name.removesuffix(READY_SUFFIX)
-            if stem != name and _STEM.fullmatch(stem):
+            if stem != name and is_stem(stem):
                 yield View(self.path, folder, stem)
+
+
+def is_stem(name: bytes) -> bool:
+    """Tell whether *name* is that of a view's directory."""
+    return _STEM.fullmatch(name) is not None
 
 
 def _own_directory(tree: Tree, name: bytes, mode: int, cache: Path) -> None:
@@ -195,12 +200,12 @@ def _own_directory(tree: Tree, name: bytes, mode: int, cache: Path) -> None:
         raise UsageError(
             f"cache {shown}: expected a directory, found something else; remove it or use another cache directory"
         )
-    _check_directory(shown, status)
+    check_directory(shown, status)
     if name == OBJECTS and stat.S_IMODE(status.st_mode) != mode:
         tree.set_mode(name, mode)
 
 
-def _check_directory(path: Path, status: os.stat_result) -> None:
+def check_directory(path: Path, status: os.stat_result) -> None:
     user = os.geteuid()
     if status.st_uid != user:
         raise UsageError(

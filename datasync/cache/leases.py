@@ -7,6 +7,7 @@ every `BEAT_SECONDS`; silent for `SILENT_SECONDS` it is dead. A dead lease is re
 under the view's lock, so an eviction and a new lease never cross.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -65,12 +66,14 @@ class Lease:
         os.utime(self._fd)
 
     def release(self) -> None:
-        """End the lease; the view counts as used until now."""
+        """End the lease; the view counts as used until now. It has ended, too, when its file can not be removed."""
         if self._fd >= 0:
-            note_use(self._cache, self.view)
-            self._cache.tree.remove(self._name)
-            os.close(self._fd)
-            self._fd = -1
+            try:
+                note_use(self._cache, self.view)
+                self._cache.tree.remove(self._name)
+            finally:
+                os.close(self._fd)
+                self._fd = -1
 
 
 def take_lease(cache: Cache, view: View) -> Lease:
@@ -81,9 +84,10 @@ def take_lease(cache: Cache, view: View) -> Lease:
         name = view.folder + b"/" + _PREFIX + view.stem + b"-" + _random_name()
         fd = cache.tree.create(name, 0o644)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX)  # whoever just looks at it holds it for a moment
             os.write(fd, json.dumps(asdict(Owner.this())).encode())
         except OSError as error:
+            cache.tree.remove(name)
             os.close(fd)
             raise fault(error, f"lease of view {view.path}") from error
         note_use(cache, view)
@@ -131,14 +135,15 @@ def _read(fd: int) -> Owner:
     try:
         fields = json.loads(os.pread(fd, LEASE_BYTES, 0))
         return Owner(int(fields["pid"]), int(fields["start"]), str(fields["boot"]), str(fields["host"]))
-    except (ValueError, KeyError, TypeError):
-        return Owner(0, 0, "", "")  # its owner died between creating and writing it
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return Owner(0, 0, "", "")  # its owner died between creating and writing it, or it is no lease at all
 
 
 def note_use(cache: Cache, view: View) -> None:
     """Make the view the most recently used one: the mtime of its receipt says when."""
     if cache.tree.lstat(view.ready) is not None:
-        cache.tree.set_mtime(view.ready, time.time_ns())
+        with contextlib.suppress(NotFound):  # evicted meanwhile
+            cache.tree.set_mtime(view.ready, time.time_ns())
 
 
 def require_unleased(cache: Cache, view: View) -> None:

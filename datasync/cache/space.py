@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from datasync.cache.beneath import Tree
-from datasync.cache.layout import OBJECTS, VIEWS, Cache, View
+from datasync.cache.faults import fault
+from datasync.cache.layout import OBJECTS, VIEWS, Cache, View, is_stem
 from datasync.cache.leases import living_leases
 from datasync.cache.locks import ViewLock
-from datasync.cache.pins import pinned_until
+from datasync.cache.pins import pinned_until, unpin
 from datasync.cache.ready import discard_view
-from datasync.errors import NoSpace, NotFound, UsageError
+from datasync.errors import IntegrityError, NoSpace, NotFound, UsageError
 from datasync.model.ids import ID_BYTES
 
 BLOCK_BYTES = 512
@@ -71,8 +72,11 @@ class Reservation:
         self._fd = fd
 
     def written(self, count: int) -> None:
-        """Say that *count* bytes of it are on the disk by now."""
-        os.pwrite(self._fd, count.to_bytes(8, "little"), 8)
+        """Say that *count* bytes of it are objects by now."""
+        try:
+            os.pwrite(self._fd, count.to_bytes(8, "little"), 8)
+        except OSError as error:
+            raise fault(error, "reservation of cache space") from error
 
     def release(self) -> None:
         """Give back what is left."""
@@ -88,6 +92,7 @@ class Space:
     def __init__(self, cache: Cache, limits: Limits, *, reflinks: bool) -> None:
         self._cache = cache
         self._reflinks = reflinks
+        self._crossed = False
         self.limit, self.reserve_bytes = limits.resolve(cache)
 
     @contextlib.contextmanager
@@ -98,7 +103,7 @@ class Space:
             try:
                 fd = tree.open_file(_LOCK, os.O_RDWR)
             except NotFound:
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(IntegrityError):  # another process made it just now
                     os.close(tree.create(_LOCK, 0o600))
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -115,10 +120,11 @@ class Space:
             )
         while True:
             with self._alone():
+                self._crossed = False
                 promised = self._promised()
                 if self._make_room(need, promised, keep):
                     return self._enter(need)
-            if not promised:
+            if not promised and not self._crossed:
                 raise NoSpace(self._refusal(need))
             if waiting is not None:
                 waiting()
@@ -146,8 +152,13 @@ class Space:
     def _enter(self, need: int) -> Reservation:
         name = _RESERVATION + os.urandom(8).hex().encode()
         fd = self._cache.tree.create(name, 0o600)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.pwrite(fd, need.to_bytes(8, "little") + bytes(8), 0)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.pwrite(fd, need.to_bytes(8, "little") + bytes(8), 0)
+        except OSError as error:
+            self._cache.tree.remove(name)
+            os.close(fd)
+            raise fault(error, f"{self._cache.path}: reserve {need} bytes") from error
         return Reservation(self._cache.tree, name, fd)
 
     def _promised(self) -> int:
@@ -224,15 +235,21 @@ class Space:
                 for name in names:
                     yield path, os.fsencode(name)
 
+    def unfinished(self) -> list[View]:
+        """Return the views that have no receipt: being made, or left by a transfer or an eviction that died."""
+        found = []
+        for folder, name in self._folder_names():
+            view = View(self._cache.path, folder, name.removeprefix(b".staging-"))
+            if is_stem(view.stem) and self._cache.tree.lstat(view.ready) is None:
+                found.append(view)
+        return found
+
     def remove_dead_transfers(self, keep: View | None) -> int:
         """Remove what killed transfers left of views that have no receipt; return how many."""
         count = 0
-        for folder, name in list(self._folder_names()):
-            view = View(self._cache.path, folder, name.removeprefix(b".staging-"))
-            if not name.startswith(b".staging-") or view == keep:
-                continue
+        for view in self.unfinished():
             lock = ViewLock(self._cache, view)
-            if not lock.try_acquire():
+            if view == keep or not lock.try_acquire():
                 continue
             try:
                 if self._cache.tree.lstat(view.ready) is None:
@@ -260,12 +277,14 @@ class Space:
     def evict(self, view: View) -> bool:
         """Remove the view unless it is pinned, leased or being made; its objects go with `remove_orphans`."""
         lock = ViewLock(self._cache, view)
-        if pinned_until(self._cache, view) is not None or not lock.try_acquire():
+        if not lock.try_acquire():
+            self._crossed = True  # it is being leased, or was finished just now: soon it can be told
             return False
         try:
-            if living_leases(self._cache, view):
+            if pinned_until(self._cache, view) is not None or living_leases(self._cache, view):
                 return False
             discard_view(self._cache, view)
+            unpin(self._cache, view)
             return True
         finally:
             lock.release()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from datasync.cache.faults import fault
 from datasync.cache.kernel import clone_file
-from datasync.cache.layout import Cache, _check_directory
+from datasync.cache.layout import Cache, check_directory
 from datasync.cache.mounts import Kind, Mount, kind_of, mount_of
 from datasync.errors import DatasyncError, NoSpace
 from datasync.model.limits import KIB, MIB
@@ -80,7 +80,7 @@ def survey(
         base = _existing(found.path)
         found = _look(found, base, mounts)
         if os.path.lexists(found.path):
-            _check_directory(found.path, os.stat(found.path))
+            check_directory(found.path, os.stat(found.path))
         _refuse_full(found, options)
         with _scratch(base) as scratch:
             Cache.open(scratch / "cache").close()  # owner, mode and one disk, as the cache itself asks for

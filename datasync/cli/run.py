@@ -1,5 +1,6 @@
 """datasync run."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -17,8 +18,9 @@ from datasync.cli.output import Output
 from datasync.cli.warm import fields, warm_one
 from datasync.config import Flags
 from datasync.errors import DatasyncError, NotFound, UsageError
+from datasync.service.references import parse_reference
 from datasync.service.session import Session
-from datasync.service.warm import HeldLease, Warmed, WarmOptions, environment_of, newest_complete
+from datasync.service.warm import HeldLease, Warmed, WarmOptions, environment_of, newest_complete, variables
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
 
@@ -62,9 +64,17 @@ def command(
         code = _run(command_line, environment, leases)
     finally:
         for lease in leases:
-            lease.release()
+            _release(lease, output)
     output.result(command=list(command_line), exit=code)
     return code
+
+
+def _release(lease: HeldLease, output: Output) -> None:
+    """End a lease; the command's own exit code counts, whatever became of the cache meanwhile."""
+    try:
+        lease.release()
+    except DatasyncError as error:
+        output.warn(str(error))
 
 
 def _warm_all(
@@ -72,18 +82,29 @@ def _warm_all(
 ) -> dict[str, str]:
     """Return the job's variables; *leases* gets what holds its views."""
     environment: dict[str, str] = {}
-    for text in references:
-        reference, _, variable = text.partition("=")
+    for reference, variable in _parse(references):
         done = _warm(opened, reference, on_fail, output)
         if done is None:
             continue
         leases += [done.lease] if done.lease is not None else []
-        for name, value in environment_of(done, variable).items():
-            if name in environment:
-                raise UsageError(f"{name}: two datasets would set this variable: give one another, as REF=ENV")
-            environment[name] = value
+        environment |= environment_of(done, variable)
         output.event("ready", **fields(done))
     return environment
+
+
+def _parse(references: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return (reference, variable or nothing) of each; a wrong or doubled variable is told before any warm."""
+    found: list[tuple[str, str]] = []
+    names: set[str] = set()
+    for text in references:
+        reference, _, variable = text.partition("=")
+        wanted = variables(parse_reference(reference).name, variable)
+        if not names.isdisjoint(wanted):
+            doubled = ", ".join(sorted(names.intersection(wanted)))
+            raise UsageError(f"{doubled}: two datasets would set this variable: give one another, as REF=ENV")
+        names.update(wanted)
+        found.append((reference, variable))
+    return found
 
 
 def _warm(opened: Session, reference: str, on_fail: str, output: Output) -> Warmed | None:
@@ -135,4 +156,5 @@ def _wait(child: subprocess.Popen[bytes], leases: list[HeldLease]) -> int:
             return child.wait(BEAT_SECONDS)
         except subprocess.TimeoutExpired:
             for lease in leases:
-                lease.beat()
+                with contextlib.suppress(OSError):  # the flock holds it still: no disk's trouble ends the job
+                    lease.beat()

@@ -126,7 +126,7 @@ def _check_image(kind: str, job: Job) -> None:
         if _IMAGE.fullmatch(job.image) is None:
             raise UsageError(f"--image {job.image!r}: expected an image's name such as registry/name:tag")
     if kind == "docker" and any(c in (job.cache or "") for c in ',"'):
-        raise UsageError(f"--cache {job.cache!r}: docker takes no path with , or \" for a mount")
+        raise UsageError(f'--cache {job.cache!r}: docker takes no path with , or " for a mount')
 
 
 def _values(kind: str, job: Job, variant: str) -> dict[str, str]:

@@ -59,7 +59,8 @@ def compare(answers: dict[int, Answer]) -> None:
     differing = {rank: answer for rank, answer in answers.items() if answer[0] != common}
     if differing:
         told = "; ".join(
-            f"rank {rank} ({host}) {root[:SHOWN_DIGITS]}…" for rank, (root, _, host) in list(differing.items())[:SHOWN_RANKS]
+            f"rank {rank} ({host}) {root[:SHOWN_DIGITS]}…"
+            for rank, (root, _, host) in list(differing.items())[:SHOWN_RANKS]
         )
         raise IntegrityError(
             f"snapshot of {_ranks(list(differing))}: expected root hash {common[:SHOWN_DIGITS]}… as on "
@@ -74,13 +75,17 @@ def _ranks(ranks: list[int]) -> str:
 
 def _root(asked: str | os.PathLike[str] | None) -> str:
     view = _view(asked)
-    receipt = view if view.name.endswith(os.fsdecode(READY_SUFFIX)) else view.with_name(view.name + os.fsdecode(READY_SUFFIX))
+    receipt = (
+        view if view.name.endswith(os.fsdecode(READY_SUFFIX)) else view.with_name(view.name + os.fsdecode(READY_SUFFIX))
+    )
     place = receipt.with_name(receipt.name.removesuffix(os.fsdecode(READY_SUFFIX)))
     try:
         with receipt.open("rb") as file:
             data = file.read(READY_BYTES + 1)
     except OSError as error:
-        raise IntegrityError(f"{receipt}: expected the receipt of a ready view, found {error.strerror}: warm again") from None
+        raise IntegrityError(
+            f"{receipt}: expected the receipt of a ready view, found {error.strerror}: warm again"
+        ) from None
     if not place.is_dir():
         raise IntegrityError(f"{place}: expected the view that its receipt speaks of, found none: warm again")
     return parse_ready(data, str(receipt)).root.hex()
@@ -92,7 +97,9 @@ def _view(asked: str | os.PathLike[str] | None) -> Path:
     known = sorted(name for name in os.environ if name.startswith(PREFIX))
     if asked is None:
         if len(known) != 1:
-            raise UsageError(f"assert_same_snapshot: expected one variable {PREFIX}…, found {len(known)}: name the dataset")
+            raise UsageError(
+                f"assert_same_snapshot: expected one variable {PREFIX}…, found {len(known)}: name the dataset"
+            )
         variable = known[0]
     else:
         variable = variables(parse_reference(asked).name)[0]
@@ -109,7 +116,9 @@ def _gather(own: Answer, group: Any) -> dict[int, Answer]:
         raise UsageError(f"assert_same_snapshot: expected PyTorch, found none ({error}): install torch") from None
     if not distributed.is_available() or not distributed.is_initialized():
         if int(os.environ.get("WORLD_SIZE") or 1) > 1:
-            raise UsageError("assert_same_snapshot: expected an initialised process group: call init_process_group first")
+            raise UsageError(
+                "assert_same_snapshot: expected an initialised process group: call init_process_group first"
+            )
         return {0: own}
     if distributed.get_rank(group) < 0:
         raise UsageError("assert_same_snapshot: expected a group that this rank belongs to")

@@ -237,7 +237,7 @@ class _Run:
         if now >= self._next_report:
             self._next_report = now + PROGRESS_SECONDS
             if self.reserved is not None and self._placer is not None:
-                self.reserved.written(self._placer.bytes)
+                self.reserved.written(self._placer.finished_bytes)
             self._report(self._progress())
 
     def _progress(self) -> Progress:

@@ -34,9 +34,10 @@ class Destination(Protocol):
 class _Part:
     """A file that has some of its chunks; `fd` is -1 while closed."""
 
-    __slots__ = ("fd", "left", "users")
+    __slots__ = ("bytes", "fd", "left", "users")
 
     def __init__(self, fd: int, chunks: int) -> None:
+        self.bytes = 0
         self.fd = fd
         self.left = chunks
         self.users = 0
@@ -51,6 +52,7 @@ class Placer:
         self._parts: OrderedDict[int, _Part] = OrderedDict()
         self.files = 0
         self.bytes = 0
+        self.finished_bytes = 0  # those of finished files: what is partly written is not in its place yet
 
     def write(self, file: PlannedFile, at: int, raw: bytes | bytearray | memoryview) -> None:
         """Write one chunk of *file*; the last one finishes it."""
@@ -80,9 +82,13 @@ class Placer:
             self._complete(fd, file)
         finally:
             os.close(fd)
+        self._finish(file, len(raw))
+
+    def _finish(self, file: PlannedFile, count: int) -> None:
         self._destination.finish(file)
         with self._lock:
             self.files += 1
+            self.finished_bytes += count
 
     def _complete(self, fd: int, file: PlannedFile) -> None:
         if file.xattrs:
@@ -98,6 +104,7 @@ class Placer:
             with self._lock:
                 part.users -= 1
         with self._lock:
+            part.bytes += len(raw)
             part.left -= 1
             last = part.left == 0
             if last:
@@ -132,9 +139,7 @@ class Placer:
             self._complete(fd, file)
         finally:
             os.close(fd)
-        self._destination.finish(file)
-        with self._lock:
-            self.files += 1
+        self._finish(file, part.bytes)
 
     def close(self) -> None:
         """Close what is unfinished; it stays under names that do not count."""

@@ -37,12 +37,17 @@ def open_caches(paths: tuple[Path, ...], warn: Callable[[str], None]) -> Iterato
         yield found
 
 
+def view_in(cache: Cache, dataset: OpenDataset, snapshot: Snapshot) -> View:
+    """Return the places of the snapshot's view in *cache*."""
+    return cache.view(dataset.name, snapshot.body.seq, SnapshotId(snapshot.id))
+
+
 def find_ready(
     caches: list[Cache], dataset: OpenDataset, snapshot: Snapshot, warn: Callable[[str], None]
 ) -> Place | None:
     """Return where the snapshot is ready, checked against what was asked for."""
     for cache in caches:
-        view = cache.view(dataset.name, snapshot.body.seq, SnapshotId(snapshot.id))
+        view = view_in(cache, dataset, snapshot)
         try:
             ready = read_ready(cache, view)
         except DatasyncError as error:
@@ -57,15 +62,18 @@ def find_ready(
 
 
 def choose(caches: list[Cache], dataset: OpenDataset, snapshot: Snapshot) -> Place:
-    """Return where to make the view: beside another of the dataset, to share files, else where most is free."""
+    """Return where to make the view: where a dead transfer began it, else beside another of the dataset, to share
+    files, else where most is free.
+    """
 
-    def merit(cache: Cache) -> tuple[int, int]:
+    def merit(cache: Cache) -> tuple[bool, int, int]:
         status = os.statvfs(cache.tree.root_fd)
+        begun = cache.tree.lstat(view_in(cache, dataset, snapshot).staging) is not None
         shares = sum(1 for _ in cache.views(dataset.name))
-        return shares, status.f_bavail * status.f_frsize
+        return begun, shares, status.f_bavail * status.f_frsize
 
     best = max(caches, key=merit)
-    return best, best.view(dataset.name, snapshot.body.seq, SnapshotId(snapshot.id))
+    return best, view_in(best, dataset, snapshot)
 
 
 def newest_local(caches: list[Cache], name: str) -> tuple[Cache, View, Ready] | None:

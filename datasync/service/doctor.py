@@ -35,6 +35,8 @@ NAMED = (
     "/root/autodl-tmp",  # AutoDL's data disk: https://www.autodl.com/docs/env/
     "/gz-data",  # GPUGeek's data disk: https://gpugeek.com/docs/en/product/manual/storage
     "/workspace",  # Runpod's volume disk or network volume: https://docs.runpod.io/pods/storage/types
+    "/var/tmp",
+    "/tmp",
     "/dev/shm",
     "/",  # the container's own disk, on Runpod and Vast.ai: https://docs.vast.ai/cli/reference/create-instance
 )
@@ -104,7 +106,7 @@ def candidates(
     chosen: dict[Path, Candidate] = {}
     for candidate in found:
         path = candidate.path if candidate.origin == "configured" else candidate.path / CACHE_NAME
-        if path.is_absolute() and (candidate.origin == "configured" or candidate.path.is_dir()):
+        if path.is_absolute() and (candidate.origin == "configured" or os.path.isdir(candidate.path)):
             chosen.setdefault(path, Candidate(path, candidate.origin))
     return tuple(chosen.values())[:CANDIDATES]
 
@@ -127,7 +129,7 @@ def choose(surveys: Sequence[Survey], min_free: int) -> tuple[Survey | None, str
     best = max((item for item in alike if _speed(item) * ALIKE >= fastest), key=lambda item: item.free_bytes // GIB)
     room = f"{best.free_bytes // GIB} GiB free"
     if not roomy:
-        room += f", and no disk has {min_free // GIB} GiB"
+        room += f", and no usable disk has {min_free // GIB} GiB"
     return best, f"{_KIND_TEXT[kind]}, {_speed(best) / MIB:,.0f} MiB/s, {room}"
 
 

@@ -113,8 +113,13 @@ def remove_pin(item: LocalView) -> None:
 
 def evict(item: LocalView, limits: Limits) -> None:
     """Remove a view that nobody uses, pinned or not, and the objects that only it had; `Locked` for a leased one."""
-    with ViewLock(item.cache, item.view):
-        require_unleased(item.cache, item.view)
-        unpin(item.cache, item.view)
-        discard_view(item.cache, item.view)
+    discard(item.cache, item.view)
     space_of(item.cache, limits).remove_orphans()
+
+
+def discard(cache: Cache, view: View) -> None:
+    """Remove a view that nobody uses, pinned or not; its objects stay. `Locked` for a leased one."""
+    with ViewLock(cache, view):
+        require_unleased(cache, view)
+        unpin(cache, view)
+        discard_view(cache, view)

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from datasync.cache.layout import OBJECTS, Cache
+from datasync.cache.layout import OBJECTS, Cache, View
+from datasync.cache.ready import read_ready
 from datasync.cache.space import Limits
 from datasync.crypto.signatures import signer_text
 from datasync.errors import DatasyncError, Locked
-from datasync.service.local_views import evict, local_views, space_of
+from datasync.service.local_views import discard, space_of
 from datasync.service.node_key import node_key
 from datasync.service.scrub import QUARANTINE
 
@@ -22,21 +23,22 @@ def purge(
     caches: list[Cache], limits: Limits, evidence: Path, tool: str, warn: Callable[[str], None]
 ) -> dict[str, object]:
     """Remove every view and object that no job holds; return the receipt, signed by the node."""
-    removed, kept = [], []
-    for item in local_views(caches, limits, warn):
-        ready = item.ready
-        named = {"dataset": ready.dataset, "seq": ready.seq, "snapshot": ready.snapshot.hex(), "bytes": ready.bytes}
-        try:
-            evict(item, limits)
-            removed.append(named)
-        except Locked as error:
-            kept.append(named | {"why": str(error)})
-        except DatasyncError as error:
-            kept.append(named | {"why": f"could not be removed: {error}"})
+    removed: list[dict[str, object]] = []
+    kept: list[dict[str, object]] = []
     left = 0
     for cache in caches:
         space = space_of(cache, limits)
+        for _, view in space.views():
+            named = _named(cache, view, warn)
+            try:
+                discard(cache, view)
+                removed.append(named)
+            except Locked as error:
+                kept.append(named | {"why": str(error)})
+            except DatasyncError as error:
+                kept.append(named | {"why": f"could not be removed: {error}"})
         space.remove_dead_transfers(None)
+        kept += [{"path": str(view.path), "why": "another process is making it"} for view in space.unfinished()]
         space.remove_orphans()
         cache.tree.remove_tree(QUARANTINE)
         left += _objects_left(cache)
@@ -54,6 +56,18 @@ def purge(
     }
     signature = node_key(evidence.parent).sign(KIND, json.dumps(text, sort_keys=True, separators=(",", ":")).encode())
     return text | {"signature": signature.hex()}
+
+
+def _named(cache: Cache, view: View, warn: Callable[[str], None]) -> dict[str, object]:
+    """Return what the receipt says of a view; a view whose receipt is damaged goes, too, named by its path."""
+    try:
+        ready = read_ready(cache, view)
+    except DatasyncError as error:
+        warn(str(error))
+        ready = None
+    if ready is None:
+        return {"path": str(view.path)}
+    return {"dataset": ready.dataset, "seq": ready.seq, "snapshot": ready.snapshot.hex(), "bytes": ready.bytes}
 
 
 def _objects_left(cache: Cache) -> int:

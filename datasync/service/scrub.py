@@ -39,7 +39,7 @@ def scrub(session: Session, item: LocalView, found: Callable[[Damage], None] = l
         for damage in recheck(dataset, snapshot, tree):
             found(damage)
             damages.append(damage)
-    if not damages:
+    if not damages or item.cache.tree.lstat(item.view.ready) is None:  # evicted while it was read: no damage
         return Scrubbed(item, [], removed=False)
     for damage in damages:
         if damage.object:

@@ -2,9 +2,10 @@
 one transfer per node, the others wait and share.
 """
 
+import contextlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from datasync.errors import Locked, NotFound, UsageError
 from datasync.pull.pipeline import Progress, PullResult, pull_to_directory, warm_view
 from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import Snapshot
-from datasync.service.caches import choose, find_ready, newest_local, open_caches
+from datasync.service.caches import choose, find_ready, newest_local, open_caches, view_in
 from datasync.service.node_key import receipt
 from datasync.service.references import parse_reference, resolve
 from datasync.service.session import TOOL, Session
@@ -38,8 +39,10 @@ class HeldLease:
 
     def release(self) -> None:
         """End the lease."""
-        self._lease.release()
-        self._cache.close()
+        try:
+            self._lease.release()
+        finally:
+            self._cache.close()
 
 
 def hold(root: Path, view: View) -> HeldLease:
@@ -111,12 +114,12 @@ def warm(
                 result, place = _make(session, caches, dataset, snapshot, report, waiting, wait=options.wait)
             cache, view = place
             note_use(cache, view)
-            if options.pin:
-                seconds = options.pin_seconds
-                pin(cache, view, 0 if seconds is None else int((time.time() + seconds) * 1000))
             try:
+                if options.pin:
+                    seconds = options.pin_seconds
+                    pin(cache, view, 0 if seconds is None else int((time.time() + seconds) * 1000))
                 held = hold(view.path.parents[2], view) if options.lease else None
-            except NotFound:  # evicted between the look and the lease
+            except NotFound:  # evicted between the look and the pin or lease
                 place = None
                 continue
             body = snapshot.body
@@ -145,19 +148,27 @@ def _make(
     *,
     wait: bool,
 ) -> tuple[PullResult | None, tuple[Cache, View]]:
-    cache, view = choose(caches, dataset, snapshot)
     limits = Limits(session.config.cache_max, session.config.cache_reserve)
+    # Whichever directory gets the view, its makers meet at the first one's lock: free space changes while one writes.
+    with _locked(caches[0], view_in(caches[0], dataset, snapshot), waiting, wait=wait):
+        place = find_ready(caches, dataset, snapshot, session.warn)
+        if place is not None:
+            return None, place
+        cache, view = choose(caches, dataset, snapshot)
+        signed = receipt(session.config.evidence.parent, session.repository.marker.repository, TOOL)
+        with _locked(cache, view, waiting, wait=wait) if cache is not caches[0] else contextlib.nullcontext():
+            return warm_view(dataset, snapshot, cache, view, limits, signed, report, waiting), (cache, view)
+
+
+@contextlib.contextmanager
+def _locked(cache: Cache, view: View, waiting: Callable[[], None] | None, *, wait: bool) -> Iterator[None]:
     lock = ViewLock(cache, view)
     if wait:
         lock.acquire(waiting)
     elif not lock.try_acquire():
         raise Locked(f"view {view.path}: another process is making it: wait for it, or warm without --no-wait")
     try:
-        place = find_ready(caches, dataset, snapshot, session.warn)
-        if place is not None:
-            return None, place
-        signed = receipt(session.config.evidence.parent, session.repository.marker.repository, TOOL)
-        return warm_view(dataset, snapshot, cache, view, limits, signed, report, waiting), (cache, view)
+        yield
     finally:
         lock.release()
 
@@ -168,15 +179,17 @@ def _find(session: Session, reference: str) -> tuple[OpenDataset, Snapshot]:
     return dataset, resolve(dataset, parsed)
 
 
-def variables(dataset: str) -> tuple[str, str]:
-    """Return the names of the variables that tell a job the path and the snapshot (design §5)."""
+def variables(dataset: str, variable: str = "") -> tuple[str, str]:
+    """Return the names of the variables that tell a job the path and the snapshot (design §5); *variable* replaces
+    the usual name of the path's.
+    """
+    if variable and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
+        raise UsageError(f"variable {variable!r}: expected letters, digits and _, not beginning with a digit")
     suffix = re.sub(r"[^A-Z0-9]", "_", dataset.upper())
-    return f"DATASYNC_DATASET_{suffix}", f"DATASYNC_SNAPSHOT_{suffix}"
+    return variable or f"DATASYNC_DATASET_{suffix}", f"DATASYNC_SNAPSHOT_{suffix}"
 
 
 def environment_of(warmed: Warmed, variable: str = "") -> dict[str, str]:
-    """Return the variables for a job that reads *warmed*; *variable* replaces the usual name of the path's."""
-    if variable and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
-        raise UsageError(f"variable {variable!r}: expected letters, digits and _, not beginning with a digit")
-    path, snapshot = variables(warmed.dataset)
-    return {variable or path: str(warmed.path), snapshot: warmed.snapshot.hex()}
+    """Return the variables for a job that reads *warmed*."""
+    path, snapshot = variables(warmed.dataset, variable)
+    return {path: str(warmed.path), snapshot: warmed.snapshot.hex()}

@@ -1,4 +1,4 @@
-"""The files in deploy/ that `datasync jobs render` makes, and the line that writes them: python -m tests.deploy.examples."""
+"""The files in deploy/ that `datasync jobs render` makes; `python -m tests.deploy.examples` writes them."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""A machine with a repository and one dataset, and `datasync` on its PATH, for job files that run for real; and stand-ins
-for programs that are not here, which write down how they were called.
+"""What job files need to run for real: `datasync` on the PATH of a machine, and stand-ins for programs that are not
+here, which write down how they were called.
 """
 
 import os
@@ -13,7 +13,10 @@ from tests.support.cli import PROJECT, Machine
 NOTED = ("JOB_REFERENCE", "JOB_COMMAND", "DATASYNC_REPOSITORY", "DATASYNC_CACHE", "DATASYNC_TRUST")
 _STAND_IN = """\
 #!/bin/sh
-{ printf '%s\\0' "${0##*/}" "$#" "$@"; for name in NOTED; do eval "printf '%s\\\\0' \\"\\${$name-}\\""; done; } >> "$CALLS"
+{
+  printf '%s\\0' "${0##*/}" "$#" "$@"
+  for name in NOTED; do eval "printf '%s\\\\0' \\"\\${$name-}\\""; done
+} >> "$CALLS"
 case ${0##*/} in
   ssh) for last; do :; done; exec sh -c "$last" ;;
 esac

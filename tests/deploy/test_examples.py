@@ -24,7 +24,9 @@ def test_nothing_else_is_called_an_example() -> None:
 
 
 def _accepted(document: dict[str, Any], version: str) -> None:
-    validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate, which has the schemas, is missing")
+    validate = pytest.importorskip(
+        "kubernetes_validate", reason="kubernetes-validate, which has the schemas, is missing"
+    )
     validate.validate(document, version, strict=True)
 
 

@@ -1,4 +1,4 @@
-"""Whatever a dataset's name, a repository's URL or a command holds, a job file passes it on as that and nothing else."""
+"""Whatever a dataset's name, a repository's URL or a command holds, a job file passes it on as that and no more."""
 
 import os
 import re
@@ -20,15 +20,14 @@ from tests.deploy.machines import Call, make_stand_ins, read_calls
 
 PLANTED = "planted"
 PIECES = (
-    "'", '"', "\\", "$", "`", ";", "&&", "|", " ", "#", "{", "}", "[", "]", "!", "*", ">", "<", "(", ")", "~", "%", ",", "=", "-",
-    "é", "数", "\U0001f600", "a", "x", "0", "$(touch planted)", "`touch planted`", "';touch planted;'", '";touch planted;"',
-    "$AWS_SECRET_ACCESS_KEY", "$(AWS_SECRET_ACCESS_KEY)", "$$", "@reference@", "@command@", ": ", " #", "- ", "&a", "*a", "!!python/name:os.system",
+    "'", '"', "\\", "$", "`", ";", "&&", "|", " ", "#", "{", "}", "[", "]", "!", "*", ">", "<", "(", ")", "~", "%",
+    ",", "=", "-", "é", "数", "\U0001f600", "a", "x", "0", "$(touch planted)", "`touch planted`",
+    "';touch planted;'", '";touch planted;"',     "$AWS_SECRET_ACCESS_KEY", "$(AWS_SECRET_ACCESS_KEY)", "$$", "@reference@", "@command@",
+    ": ", " #", "- ", "&a", "*a", "!!python/name:os.system",
 )  # fmt: skip
 SPACES = ("\n", "\t", "\n\n", "\nPROLOG\n", "\n---\n", "\n#SBATCH --wrap=x\n", "\u2028", "\ufeff")
 names = st.lists(st.sampled_from([p for p in PIECES if not set(p) & set("@:/")]), min_size=1, max_size=6).map("".join)
-references = st.builds(
-    lambda name, tag: f"d{name}" + (f":t{tag}" if tag else ""), names, st.one_of(st.just(""), names)
-)
+references = st.builds(lambda name, tag: f"d{name}" + (f":t{tag}" if tag else ""), names, st.one_of(st.just(""), names))
 lines = st.lists(st.sampled_from(PIECES + SPACES), min_size=1, max_size=8).map("".join).filter(str.strip)
 paths = st.lists(st.sampled_from(PIECES + SPACES + ("/", "..")), max_size=6).map(lambda parts: "/srv/" + "".join(parts))
 KINDS = [(kind, variant) for kind, variants in VARIANTS.items() for variant in variants]
@@ -48,7 +47,8 @@ def run_with_stand_ins(script: str, *arguments: str) -> tuple[list[Call], int]:
         }  # fmt: skip
         done = subprocess.run(
             ["bash", "-c", script, "job", *arguments],
-            env=environment, cwd=name, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+            env=environment, cwd=name, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert not (folder / PLANTED).exists(), script
         return read_calls(folder / "calls"), done.returncode

@@ -47,7 +47,10 @@ def test_the_best_directory_is_chosen(surveys: tuple[Survey, ...], expected: str
 
 
 def test_the_reason_says_what_was_measured() -> None:
-    assert choose([disk("/a", free=7)], MIN_FREE)[1] == "a local disk, 1,000 MiB/s, 7 GiB free, and no disk has 20 GiB"
+    assert (
+        choose([disk("/a", free=7)], MIN_FREE)[1]
+        == "a local disk, 1,000 MiB/s, 7 GiB free, and no usable disk has 20 GiB"
+    )
 
 
 @pytest.mark.parametrize(
