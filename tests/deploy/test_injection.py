@@ -22,8 +22,8 @@ PLANTED = "planted"
 PIECES = (
     "'", '"', "\\", "$", "`", ";", "&&", "|", " ", "#", "{", "}", "[", "]", "!", "*", ">", "<", "(", ")", "~", "%",
     ",", "=", "-", "é", "数", "\U0001f600", "a", "x", "0", "$(touch planted)", "`touch planted`",
-    "';touch planted;'", '";touch planted;"',     "$AWS_SECRET_ACCESS_KEY", "$(AWS_SECRET_ACCESS_KEY)", "$$", "@reference@", "@command@",
-    ": ", " #", "- ", "&a", "*a", "!!python/name:os.system",
+    "';touch planted;'", '";touch planted;"',     "$AWS_SECRET_ACCESS_KEY", "$(AWS_SECRET_ACCESS_KEY)", "$$",
+    "@reference@", "@command@", ": ", " #", "- ", "&a", "*a", "!!python/name:os.system",
 )  # fmt: skip
 SPACES = ("\n", "\t", "\n\n", "\nPROLOG\n", "\n---\n", "\n#SBATCH --wrap=x\n", "\u2028", "\ufeff")
 names = st.lists(st.sampled_from([p for p in PIECES if not set(p) & set("@:/")]), min_size=1, max_size=6).map("".join)
@@ -63,7 +63,7 @@ def accepted(kind: str, variant: str, reference: str, line: str, path: str) -> t
 
 
 @pytest.mark.parametrize("variant", VARIANTS["slurm"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(reference=references, line=lines, path=paths)
 def test_slurm_sees_the_values_as_they_are(variant: str, reference: str, line: str, path: str) -> None:
     made = accepted("slurm", variant, reference, line, path)
@@ -78,7 +78,7 @@ def test_slurm_sees_the_values_as_they_are(variant: str, reference: str, line: s
     assert told["DATASYNC_REPOSITORY"] == str(parse_url(path))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(reference=references, line=lines, path=paths)
 def test_docker_sees_the_values_as_they_are(reference: str, line: str, path: str) -> None:
     job = Job(reference, command=line, repository=path, image="registry/name:1")
@@ -92,7 +92,7 @@ def test_docker_sees_the_values_as_they_are(reference: str, line: str, path: str
     assert all(SECRET not in word for word in call.arguments)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(reference=references, line=lines, path=paths)
 def test_ssh_sees_the_values_as_they_are(reference: str, line: str, path: str) -> None:
     calls, code = run_with_stand_ins(render("ssh", Job(reference, command=line, repository=path)), "user@host")
@@ -103,7 +103,7 @@ def test_ssh_sees_the_values_as_they_are(reference: str, line: str, path: str) -
     assert all(SECRET not in word for call in calls for word in call.arguments)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(reference=references, words=st.lists(lines, min_size=1, max_size=3), path=paths)
 def test_torchrun_gets_the_words_as_they_are(reference: str, words: list[str], path: str) -> None:
     script = render("torchrun", Job(reference, command=shlex.join(words), repository=path))
