@@ -39,7 +39,8 @@ def command(reference: str, deep: bool, cache: tuple[Path, ...], output: Output,
         ready = item.ready
     if damages:
         raise IntegrityError(
-            f"{item.view.path}: {plural(damages, 'entry')} not as the snapshot says: run datasync cache scrub {reference}"
+            f"{item.view.path}: {plural(damages, 'entry')} not as the snapshot says: "
+            f"run datasync cache scrub {reference}"
         )
     how = "every file checked" if deep else "receipt checked"
     output.note(f"{ready.dataset}@{ready.seq}: ready, {plural(ready.files, 'file')}, {how}")

@@ -61,9 +61,7 @@ def changed(**changes: object) -> bytes:
 
 def test_a_receipt_has_this_text() -> None:
     assert encode_ready(READY).startswith(b'{"version":1,"dataset":"\\u6570 \\u636e","dataset_id":"0101')
-    assert encode_ready(READY).endswith(
-        b'"completed":"2026-11-30T08:20:45Z","tool":"datasync 0.1.0","node":"dss1node","signature":"04040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404"}\n'
-    )
+    assert encode_ready(READY).endswith(b'"tool":"datasync 0.1.0","node":"dss1node","signature":"%s"}\n' % (b"04" * 64))
     assert parse_ready(encode_ready(READY), "x") == READY
 
 
