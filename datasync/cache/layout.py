@@ -12,7 +12,8 @@
     <cache>/views/<dataset>/.objects-<seq>-<id>      ids of its objects, with reflinks only
     <cache>/.space.lock, .reserved-<x>               `datasync.cache.space`
 
-`<id>` is the first 16 hex digits of the snapshot id. `<dataset>` is the name in UTF-8 with every byte outside
+`<id>` is the first 16 hex digits of the snapshot id; the view of a part has `+` and 8 hex digits behind it.
+`<dataset>` is the name in UTF-8 with every byte outside
 `[A-Za-z0-9._-]`, and a leading dot, written as `%` and two capital hex digits; it is reversible. A name whose form
 would pass `NAME_BYTES` is cut and ends with `%-` and eight hex digits of its CRC-32: READY.json has the whole name,
 and tells two datasets apart that meet in one directory. Names that begin with a dot belong to the cache.
@@ -47,7 +48,7 @@ READY_SUFFIX = b".READY.json"
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _CUT_SUFFIX_BYTES = 10  # "%-" and eight hex digits
-_STEM = re.compile(rb"[1-9][0-9]{0,19}-[0-9a-f]{16}")
+_STEM = re.compile(rb"[1-9][0-9]{0,19}-[0-9a-f]{16}(\+[0-9a-f]{8})?")
 
 
 def directory_name(dataset: str) -> bytes:
@@ -155,9 +156,10 @@ class Cache:
         """Close the cache directory's fds."""
         self.tree.close()
 
-    def view(self, dataset: str, seq: int, snapshot_id: SnapshotId) -> View:
-        """Return the places of a snapshot's view; makes nothing."""
+    def view(self, dataset: str, seq: int, snapshot_id: SnapshotId, part: str = "") -> View:
+        """Return the places of a snapshot's view, or of the view of a *part* of it; makes nothing."""
         stem = b"%d-%s" % (seq, snapshot_id.hex()[:SHORT_ID_DIGITS].encode())
+        stem += b"+" + part.encode() if part else b""
         return View(self.path, VIEWS + b"/" + directory_name(dataset), stem)
 
     def view_path(self, dataset: str, seq: int, snapshot_id: SnapshotId) -> Path:

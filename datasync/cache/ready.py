@@ -7,7 +7,7 @@ of `Ready`:
 
     {"version":1,"dataset":"…","dataset_id":"<64 hex>","repository":"<32 hex>","seq":1,"snapshot":"<64 hex>",
      "root":"<64 hex>","entries":3,"files":2,"bytes":10,"completed":"2026-11-30T08:20:45Z","tool":"datasync …",
-     "node":"dss1…","signature":"<128 hex>"}
+     "subset":[],"node":"dss1…","signature":"<128 hex>"}
 
 The node signs the same text without its last member (Ed25519, kind `ready`), so a receipt tells which machine verified
 the files.
@@ -55,6 +55,7 @@ class Ready:
     bytes: int
     completed: datetime
     tool: str
+    subset: tuple[str, ...]
     node: str
     signature: Bytes = b""
 
@@ -102,6 +103,7 @@ def _members(ready: Ready) -> dict[str, object]:
         "bytes": ready.bytes,
         "completed": ready.completed.astimezone(UTC).strftime(TIME_FORMAT),
         "tool": ready.tool,
+        "subset": list(ready.subset),
         "node": ready.node,
     }
 
@@ -122,6 +124,7 @@ def parse_ready(data: bytes, shown: str) -> Ready:
             bytes=_count(value, "bytes"),
             completed=datetime.strptime(_text(value, "completed"), TIME_FORMAT).replace(tzinfo=UTC),
             tool=_text(value, "tool"),
+            subset=_texts(value, "subset"),
             node=_text(value, "node"),
             signature=_digits(value, "signature", SIGNATURE_BYTES),
         )
@@ -146,7 +149,15 @@ def read_ready(cache: Cache, view: View) -> Ready | None:
         raise fault(error, f"read {view.ready_path}") from error
     finally:
         os.close(fd)
-    return parse_ready(data, str(view.ready_path))
+    ready = parse_ready(data, str(view.ready_path))
+    whole, _, part = view.stem.partition(b"+")
+    named = cache.view(ready.dataset, ready.seq, ready.snapshot)
+    if (named.folder, named.stem, bool(ready.subset)) != (view.folder, whole, bool(part)):
+        raise IntegrityError(
+            f"{view.ready_path}: expected the receipt of this view, found that of {ready.dataset}@{ready.seq}; "
+            "remove it and warm again"
+        )
+    return ready
 
 
 def write_ready(cache: Cache, view: View, ready: Ready) -> None:
@@ -237,6 +248,13 @@ def _text(value: dict[str, object], name: str) -> str:
     if not isinstance(text, str):
         raise ValueError(f"expected text as {name}, found {type(text).__name__}")
     return text
+
+
+def _texts(value: dict[str, object], name: str) -> tuple[str, ...]:
+    texts = value.get(name)
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"expected a list of texts as {name}")
+    return tuple(texts)
 
 
 def _count(value: dict[str, object], name: str) -> int:

@@ -20,7 +20,7 @@ from datasync.errors import IntegrityError, Locked
 from datasync.service import local_views as views
 from datasync.service.caches import open_caches
 from datasync.service.purge import purge
-from datasync.service.scrub import quarantined, scrub
+from datasync.service.scrub import first_look, quarantined, scrub
 from datasync.service.session import TOOL
 
 
@@ -90,6 +90,7 @@ def _fields(item: views.LocalView) -> dict[str, Any]:
         "path": str(item.view.path),
         "bytes": item.ready.bytes,
         "files": item.ready.files,
+        "subset": list(item.ready.subset),
         "used": int(item.used * 1000),
         "pinned": item.pinned,
         "leases": [{"pid": owner.pid, "host": owner.host} for owner in item.leases],
@@ -105,7 +106,7 @@ def pin(reference: str, ttl: str | None, cache: tuple[Path, ...], output: Output
     """Keep the view of REFERENCE from being evicted."""
     with opened(flags, cache, output) as (_, caches, limits):
         item = views.newest(views.local_views(caches, limits, output.warn), reference)
-        views.set_pin(item, seconds(ttl) if ttl else None)
+        views.set_pin(item, seconds(ttl) if ttl is not None else None)
     output.note(f"{item.ready.dataset}@{item.ready.seq}: pinned" + (f" for {ttl}" if ttl else ""))
     output.result(dataset=item.ready.dataset, seq=item.ready.seq, path=str(item.view.path))
 
@@ -151,12 +152,14 @@ def evict(reference: str, cache: tuple[Path, ...], output: Output, flags: Flags)
 @common
 def scrub_command(reference: str | None, cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
     """Check every byte of the views (of REFERENCE, or all) against their snapshots; take damaged ones away."""
-    bad = 0
+    bad, clean = 0, dict[Path, frozenset[int]]()
     with opened(flags, cache, output) as (_, caches, limits), session(replace(flags, caches=cache), output) as store:
         found = views.local_views(caches, limits, output.warn)
         chosen = views.match(found, reference) if reference else found
         for item in chosen:
-            done = scrub(store, item)
+            if item.cache.path not in clean:
+                clean[item.cache.path] = first_look(item.cache)
+            done = scrub(store, item, clean=clean[item.cache.path])
             for damage in done.damages:
                 output.warn(f"{item.view.path}: {path_text(damage.path)}: {damage.what}")
                 output.event(

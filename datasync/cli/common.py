@@ -21,6 +21,11 @@ cache_option = click.option(
 )
 
 
+subset_option = click.option(
+    "--subset", multiple=True, metavar="GLOB", help="Only what matches, with its parents; may be repeated."
+)
+
+
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --json, -q, -v, --config, --repository and --trust; pass an `Output` and `Flags`."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from datasync.cli.cache import opened
-from datasync.cli.common import cache_option, common
+from datasync.cli.common import cache_option, common, subset_option
 from datasync.cli.output import Output
 from datasync.cli.span import seconds
 from datasync.config import Flags
@@ -20,17 +20,24 @@ POLL_SECONDS = 0.5
 @click.argument("reference")
 @click.option("--wait", is_flag=True, help="Wait until another process has made it ready.")
 @click.option("--timeout", metavar="TIME", help="With --wait: give up after this time, like 30m.")
+@subset_option
 @cache_option
 @common
 def command(
-    reference: str, wait: bool, timeout: str | None, cache: tuple[Path, ...], output: Output, flags: Flags
+    reference: str,
+    wait: bool,
+    timeout: str | None,
+    subset: tuple[str, ...],
+    cache: tuple[Path, ...],
+    output: Output,
+    flags: Flags,
 ) -> None:
     """Print the ready directory of REFERENCE on this node; asks no network. NAME is the newest local snapshot."""
-    deadline = time.monotonic() + seconds(timeout) if timeout else None
+    deadline = time.monotonic() + seconds(timeout) if timeout is not None else None
     while True:
         with opened(flags, cache, output) as (config, caches, limits):
             try:
-                item = views.newest(views.local_views(caches, limits, output.warn), reference)
+                item = views.newest(views.local_views(caches, limits, output.warn), reference, subset)
                 break
             except NotFound:
                 if not wait:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from datasync.cli.cache import opened
-from datasync.cli.common import cache_option, common, session
+from datasync.cli.common import cache_option, common, session, subset_option
 from datasync.cli.output import Output, path_text, plural
 from datasync.config import Flags
 from datasync.errors import IntegrityError
@@ -19,12 +19,20 @@ NAMED = 20  # damaged paths named
 @click.command("ready")
 @click.argument("reference")
 @click.option("--deep", is_flag=True, help="Check every file against the snapshot's manifest (from the repository).")
+@subset_option
 @cache_option
 @common
-def command(reference: str, deep: bool, cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
+def command(
+    reference: str,
+    deep: bool,
+    subset: tuple[str, ...],
+    cache: tuple[Path, ...],
+    output: Output,
+    flags: Flags,
+) -> None:
     """Check that REFERENCE is ready on this node: exit 0 only then, 4 when it is not there, 7 when it is damaged."""
     with opened(flags, cache, output) as (config, caches, limits):
-        item = views.newest(views.local_views(caches, limits, output.warn), reference)
+        item = views.newest(views.local_views(caches, limits, output.warn), reference, subset)
         views.check_signature(config.evidence, item)
         damages = 0
         if deep:
@@ -32,7 +40,7 @@ def command(reference: str, deep: bool, cache: tuple[Path, ...], output: Output,
                 dataset = store.repository.open(item.ready.dataset)
                 snapshot = dataset.history.read(item.ready.seq, expected=item.ready.snapshot)
                 with item.cache.tree.subtree(item.view.place) as tree:
-                    for damage in recheck(dataset, snapshot, tree):
+                    for damage in recheck(dataset, snapshot, tree, subset=item.ready.subset):
                         damages += 1
                         if damages <= NAMED:
                             output.warn(f"{path_text(damage.path)}: {damage.what}")

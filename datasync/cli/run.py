@@ -40,12 +40,19 @@ PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signa
     default="stop",
     help="When a warm fails: stop (default), run without the dataset, or use the newest complete local snapshot.",
 )
+@click.option(
+    "--link",
+    type=click.Choice(["share", "copy"]),
+    default="share",
+    help="Read the shared view (default), or a private writable copy that lasts as long as the command.",
+)
 @cache_option
 @click.argument("command_line", nargs=-1, required=True, type=click.UNPROCESSED)
 @common
 def command(
     references: tuple[str, ...],
     on_fail: str,
+    link: str,
     cache: tuple[Path, ...],
     command_line: tuple[str, ...],
     output: Output,
@@ -60,7 +67,7 @@ def command(
     leases: list[HeldLease] = []
     try:
         with session(replace(flags, caches=cache), output) as opened:
-            environment = _warm_all(opened, references, on_fail, leases, output)
+            environment = _warm_all(opened, references, on_fail, leases, output, copy=link == "copy")
         code = _run(command_line, environment, leases)
     finally:
         for lease in leases:
@@ -78,7 +85,7 @@ def _release(lease: HeldLease, output: Output) -> None:
 
 
 def _warm_all(
-    opened: Session, references: tuple[str, ...], on_fail: str, leases: list[HeldLease], output: Output
+    opened: Session, references: tuple[str, ...], on_fail: str, leases: list[HeldLease], output: Output, *, copy: bool
 ) -> dict[str, str]:
     """Return the job's variables; *leases* gets what holds its views."""
     environment: dict[str, str] = {}
@@ -86,7 +93,9 @@ def _warm_all(
         done = _warm(opened, reference, on_fail, output)
         if done is None:
             continue
-        leases += [done.lease] if done.lease is not None else []
+        if done.lease is not None:
+            leases.append(done.lease)
+            done = replace(done, path=done.lease.copy()) if copy else done
         environment |= environment_of(done, variable)
         output.event("ready", **fields(done))
     return environment

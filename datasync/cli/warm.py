@@ -5,11 +5,12 @@ from pathlib import Path
 
 import click
 
-from datasync.cli.common import cache_option, common, session
+from datasync.cli.common import cache_option, common, session, subset_option
 from datasync.cli.output import Output, plural, size
 from datasync.cli.span import seconds
 from datasync.cli.transfer import reporter, waiter
 from datasync.config import Flags
+from datasync.errors import UsageError
 from datasync.service.session import Session
 from datasync.service.warm import Warmed, WarmOptions, warm
 
@@ -19,6 +20,8 @@ from datasync.service.warm import Warmed, WarmOptions, warm
 @click.option("--pin", is_flag=True, help="Keep the view from being evicted.")
 @click.option("--ttl", metavar="TIME", help="Pin it for this time, like 12h.")
 @click.option("--wait/--no-wait", default=True, help="Wait for another process that makes the view (default), or fail.")
+@subset_option
+@click.option("--order", multiple=True, metavar="GLOB|@FILE", help="What to fetch first; @FILE has a pattern a line.")
 @cache_option
 @common
 def command(
@@ -26,18 +29,41 @@ def command(
     pin: bool,
     ttl: str | None,
     wait: bool,
+    subset: tuple[str, ...],
+    order: tuple[str, ...],
     cache: tuple[Path, ...],
     output: Output,
     flags: Flags,
 ) -> None:
     """Make each REFERENCE ready in the node's cache; print the path of each ready directory."""
     flags = replace(flags, caches=cache)
-    options = WarmOptions(pin=pin or ttl is not None, pin_seconds=seconds(ttl) if ttl else None, wait=wait)
+    options = WarmOptions(
+        pin=pin or ttl is not None,
+        pin_seconds=seconds(ttl) if ttl is not None else None,
+        wait=wait,
+        subset=subset,
+        order=_patterns(order),
+    )
     with session(flags, output) as opened:
         done = [warm_one(opened, reference, output, options) for reference in references]
     for item in done:
         output.line(str(item.path))
     output.result(views=[fields(item) for item in done], **fields(done[0]))
+
+
+def _patterns(order: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the patterns of --order, those of files in their place."""
+    found: list[str] = []
+    for text in order:
+        if not text.startswith("@"):
+            found.append(text)
+            continue
+        try:
+            lines = Path(text[1:]).read_text().splitlines()
+        except (OSError, UnicodeDecodeError):
+            raise UsageError(f"--order {text}: expected a text file with a pattern a line, it cannot be read") from None
+        found += [line.strip() for line in lines if line.strip()]
+    return tuple(found)
 
 
 def warm_one(opened: Session, reference: str, output: Output, options: WarmOptions) -> Warmed:

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,9 @@ from datasync.cache.layout import Cache, View
 from datasync.cache.objects import Objects
 from datasync.cache.ready import Ready, publish_view, stage_view, write_object_list
 from datasync.cache.space import Limits, Reservation, Space
+from datasync.cache.sums import Sums
 from datasync.errors import NoSpace, UsageError
+from datasync.format.page import Page
 from datasync.model.entries import FILE, Entry
 from datasync.model.ids import DatasetId, SnapshotId
 from datasync.pull.directory import DirectoryDestination
@@ -27,6 +30,7 @@ from datasync.pull.fetch import Fetcher
 from datasync.pull.fileid import file_id
 from datasync.pull.place import Placer
 from datasync.pull.plan import Job, Plan
+from datasync.pull.select import Selection
 from datasync.pull.view import ViewDestination
 from datasync.repository.manifest import ManifestReader
 from datasync.repository.repository import OpenDataset
@@ -115,52 +119,38 @@ def warm_view(
     receipt: Receipt,
     report: Report,
     waiting: Callable[[], None] | None = None,
+    selection: Selection | None = None,
 ) -> PullResult:
     """Make *view* complete and ready; the caller holds its lock and has found no receipt.
 
     Space is reserved before the first byte; *waiting* is called while other transfers have to end first.
     """
     started = time.monotonic()
-    with Objects.open(cache) as objects, stage_view(cache, view) as tree:
+    with Objects.open(cache) as objects, stage_view(cache, view) as tree, closing(Sums(cache.path)) as sums:
         space = Space(cache, limits, reflinks=objects.reflinks)
         destination = ViewDestination(tree, objects)
-        run = _Run(dataset, snapshot, report)
+        run = _Run(dataset, snapshot, report, selection)
         try:
             run.prepare(destination.accept, destination.adopt)
             run.reserved = space.reserve(run.plan.bytes + BLOCK_BYTES * run.plan.files, view, waiting)
-            run.transfer(destination)
+            run.transfer(destination, sums)
             destination.complete(run.plan)
             destination.complete_root(snapshot.body.root)
             if destination.ids is not None:
                 write_object_list(cache, view, destination.ids)
-            publish_view(cache, view, _ready(dataset, snapshot, receipt), objects.flush)
+            publish_view(cache, view, _ready(dataset, snapshot, receipt, run), objects.flush)
         finally:
             run.close()
     return run.result(started)
 
 
-def _ready(dataset: OpenDataset, snapshot: Snapshot, receipt: Receipt) -> Ready:
-    totals = snapshot.body.totals
-    ready = Ready(
-        dataset.name,
-        DatasetId(dataset.id),
-        receipt.repository,
-        snapshot.body.seq,
-        SnapshotId(snapshot.id),
-        snapshot.body.manifest,
-        totals.entries,
-        totals.files,
-        totals.bytes,
-        datetime.now(UTC).replace(microsecond=0),
-        receipt.tool,
-        receipt.node,
-    )
-    return ready.signed(receipt.sign)
-
-
 class _Run:
-    def __init__(self, dataset: OpenDataset, snapshot: Snapshot, report: Report) -> None:
+    def __init__(
+        self, dataset: OpenDataset, snapshot: Snapshot, report: Report, selection: Selection | None = None
+    ) -> None:
         self.plan = Plan()
+        self.selection = selection or Selection()
+        self.entries = self.files = self.bytes = 0
         self._report = report
         store = dataset.history.store
         self._reader = ManifestReader(store, dataset.keyring, snapshot)
@@ -181,15 +171,25 @@ class _Run:
     def prepare(self, accept: Callable[[Entry, Plan], bool], adopt: Callable[[Entry, bytes], bool]) -> None:
         """Read the manifest; make what needs no fetch and plan the rest."""
         for entry, page in self._reader.entries():
-            if not accept(entry, self.plan):
-                self._kept += entry.kind == FILE
-                continue
-            digest = file_id(self._reader.id_key, entry, (chunk.id for chunk in self._reader.chunks(entry, page)))
-            if adopt(entry, digest):
-                self._kept += 1
-                continue
-            self.plan.want(entry, digest, self._reader.chunks(entry, page))  # chunk lists are read twice, never held
+            for chosen in self.selection.chosen(entry):
+                self._prepare(chosen, page, accept, adopt)
             self._tick()
+
+    def _prepare(
+        self, entry: Entry, page: Page, accept: Callable[[Entry, Plan], bool], adopt: Callable[[Entry, bytes], bool]
+    ) -> None:
+        self.entries += 1
+        self.files += entry.kind == FILE
+        self.bytes += entry.size
+        if not accept(entry, self.plan):
+            self._kept += entry.kind == FILE
+            return
+        digest = file_id(self._reader.id_key, entry, (chunk.id for chunk in self._reader.chunks(entry, page)))
+        if adopt(entry, digest):
+            self._kept += 1
+            return
+        priority = self.selection.priority(entry.path)
+        self.plan.want(entry, digest, self._reader.chunks(entry, page), priority)  # chunk lists: read twice, never held
 
     def check_space(self, where: Path) -> None:
         """Raise `NoSpace` before anything is fetched that can not be kept."""
@@ -201,9 +201,9 @@ class _Run:
                 "make room, or choose another disk"
             )
 
-    def transfer(self, destination: DirectoryDestination | ViewDestination) -> None:
+    def transfer(self, destination: DirectoryDestination | ViewDestination, sums: Sums | None = None) -> None:
         """Fetch, open and place everything that was planned."""
-        self._placer = placer = Placer(destination)
+        self._placer = placer = Placer(destination, sums)
         for file in self.plan.empty_files():
             placer.empty(file)
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="fetch") as threads:
@@ -254,3 +254,22 @@ class _Run:
         """Return what was done."""
         written = self._placer.bytes if self._placer else 0
         return PullResult(self.plan.files, self._kept, written, self._fetcher.fetched_bytes, time.monotonic() - started)
+
+
+def _ready(dataset: OpenDataset, snapshot: Snapshot, receipt: Receipt, run: _Run) -> Ready:
+    ready = Ready(
+        dataset.name,
+        DatasetId(dataset.id),
+        receipt.repository,
+        snapshot.body.seq,
+        SnapshotId(snapshot.id),
+        snapshot.body.manifest,
+        run.entries,
+        run.files,
+        run.bytes,
+        datetime.now(UTC).replace(microsecond=0),
+        receipt.tool,
+        run.selection.subset,
+        receipt.node,
+    )
+    return ready.signed(receipt.sign)

@@ -8,8 +8,12 @@ import threading
 from collections import OrderedDict
 from typing import Protocol
 
+import xxhash
+
 from datasync.cache.beneath import set_xattrs
 from datasync.cache.faults import fault, shown
+from datasync.cache.kernel import allocate
+from datasync.cache.sums import Sum, Sums
 from datasync.pull.plan import PlannedFile
 
 OPEN_FILES = 128  # partly written files kept open; more are closed and opened again
@@ -34,20 +38,22 @@ class Destination(Protocol):
 class _Part:
     """A file that has some of its chunks; `fd` is -1 while closed."""
 
-    __slots__ = ("bytes", "fd", "left", "users")
+    __slots__ = ("bytes", "fd", "left", "sums", "users")
 
     def __init__(self, fd: int, chunks: int) -> None:
         self.bytes = 0
         self.fd = fd
         self.left = chunks
+        self.sums: list[Sum] = []
         self.users = 0
 
 
 class Placer:
     """Writes chunks into files. Thread-safe."""
 
-    def __init__(self, destination: Destination) -> None:
+    def __init__(self, destination: Destination, sums: Sums | None = None) -> None:
         self._destination = destination
+        self._sums = sums
         self._lock = threading.Lock()
         self._parts: OrderedDict[int, _Part] = OrderedDict()
         self.files = 0
@@ -82,10 +88,15 @@ class Placer:
             self._complete(fd, file)
         finally:
             os.close(fd)
-        self._finish(file, len(raw))
+        self._finish(file, len(raw), [self._sum(at, raw)] if self._sums is not None and raw else [])
 
-    def _finish(self, file: PlannedFile, count: int) -> None:
+    def _sum(self, at: int, raw: bytes | bytearray | memoryview) -> Sum:
+        return Sum(at, len(raw), xxhash.xxh3_128_digest(raw))
+
+    def _finish(self, file: PlannedFile, count: int, sums: list[Sum]) -> None:
         self._destination.finish(file)
+        if self._sums is not None:
+            self._sums.note(file.id, sums)
         with self._lock:
             self.files += 1
             self.finished_bytes += count
@@ -100,11 +111,13 @@ class Placer:
         part = self._take(file)
         try:
             _write_at(part.fd, at, raw)
+            noted = [self._sum(at, raw)] if self._sums is not None else []
         finally:
             with self._lock:
                 part.users -= 1
         with self._lock:
             part.bytes += len(raw)
+            part.sums += noted
             part.left -= 1
             last = part.left == 0
             if last:
@@ -118,6 +131,8 @@ class Placer:
             if part is None:
                 fd = self._destination.create(file)
                 part = self._parts[file.n] = _Part(fd, file.chunks)
+                if file.dense:
+                    allocate(fd, file.size)
                 os.ftruncate(fd, file.size)
             elif part.fd < 0:
                 part.fd = self._destination.reopen(file)
@@ -139,7 +154,7 @@ class Placer:
             self._complete(fd, file)
         finally:
             os.close(fd)
-        self._finish(file, part.bytes)
+        self._finish(file, part.bytes, part.sums)
 
     def close(self) -> None:
         """Close what is unfinished; it stays under names that do not count."""

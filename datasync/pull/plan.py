@@ -16,9 +16,9 @@ from datasync.repository.chunks import Range, plan_ranges
 
 _TABLES = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32768;
-CREATE TABLE packs (n INTEGER PRIMARY KEY, id BLOB UNIQUE, ref BLOB);
+CREATE TABLE packs (n INTEGER PRIMARY KEY, id BLOB UNIQUE, ref BLOB, priority INTEGER);
 CREATE TABLE files (n INTEGER PRIMARY KEY, path BLOB, size INTEGER, mode INTEGER, mtime INTEGER, id BLOB,
-                    chunks INTEGER, xattrs BLOB);
+                    chunks INTEGER, xattrs BLOB, dense INTEGER);
 CREATE TABLE wanted (pack INTEGER, offset INTEGER, chunk BLOB, raw INTEGER, stored INTEGER, form INTEGER,
                      position INTEGER, file INTEGER, at INTEGER);
 CREATE TABLE directories (n INTEGER PRIMARY KEY, path BLOB, mode INTEGER, mtime INTEGER, xattrs BLOB);
@@ -45,6 +45,7 @@ class PlannedFile(NamedTuple):
     id: bytes
     chunks: int
     xattrs: bytes
+    dense: int
 
     @property
     def attributes(self) -> Xattrs:
@@ -70,20 +71,23 @@ class Plan:
         self.files = 0
         self.bytes = 0
         self._rows = 0
+        self._priority = self._last_priority = 0
 
     def close(self) -> None:
         """Drop the plan."""
         self._db.close()
 
-    def want(self, entry: Entry, file_id: bytes, chunks: Iterable[StoredChunk]) -> None:
-        """Plan to fetch the file *entry*, which has data."""
+    def want(self, entry: Entry, file_id: bytes, chunks: Iterable[StoredChunk], priority: int = 0) -> None:
+        """Plan to fetch the file *entry*; packs of files with a smaller *priority* come first."""
+        self._priority = priority
+        self._last_priority = max(self._last_priority, priority)
         n, before = self.files, self._rows
         self.files += 1
         self._db.executemany("INSERT INTO wanted VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._wanted(n, entry, chunks))
         xattrs = _encode(entry.xattrs) if entry.xattrs else b""
         self._db.execute(
-            "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (n, entry.path, entry.size, entry.mode, entry.mtime, file_id, self._rows - before, xattrs),
+            "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (n, entry.path, entry.size, entry.mode, entry.mtime, file_id, self._rows - before, xattrs, not entry.holes),
         )
 
     def _wanted(self, n: int, entry: Entry, chunks: Iterable[StoredChunk]) -> Iterator[tuple[object, ...]]:
@@ -102,7 +106,9 @@ class Plan:
         n = self._packs.get(pack.id)
         if n is None:
             n = self._packs[pack.id] = len(self._packs)
-            self._db.execute("INSERT INTO packs VALUES (?, ?, ?)", (n, pack.id, _encode(pack)))
+            self._db.execute("INSERT INTO packs VALUES (?, ?, ?, ?)", (n, pack.id, _encode(pack), self._priority))
+        elif self._priority != self._last_priority:
+            self._db.execute("UPDATE packs SET priority = min(priority, ?) WHERE n = ?", (self._priority, n))
         return n
 
     def directory(self, entry: Entry) -> None:
@@ -137,9 +143,9 @@ class Plan:
             yield PlannedFile(*row)
 
     def jobs(self) -> Iterator[Job]:
-        """Yield the ranges to fetch, pack by pack in the order of first use."""
+        """Yield the ranges to fetch, pack by pack: by priority, then in the order of first use."""
         self._db.execute("CREATE INDEX wanted_order ON wanted (pack, offset)")
-        for n, ref in self._db.execute("SELECT n, ref FROM packs ORDER BY n"):
+        for n, ref in self._db.execute("SELECT n, ref FROM packs ORDER BY priority, n"):
             yield from self._pack_jobs(n, _pack_ref.decode(ref))
 
     def _pack_jobs(self, n: int, pack: PackRef) -> Iterator[Job]:

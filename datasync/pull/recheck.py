@@ -18,6 +18,7 @@ from datasync.errors import DatasyncError
 from datasync.model.entries import DIRECTORY, FILE, Entry, StoredChunk
 from datasync.model.limits import CHUNK_BYTES, MIB
 from datasync.pull.fileid import file_id
+from datasync.pull.select import Selection
 from datasync.repository.manifest import ManifestReader
 from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import Snapshot
@@ -34,22 +35,42 @@ class Damage(NamedTuple):
     object: bytes
 
 
-def recheck(dataset: OpenDataset, snapshot: Snapshot, tree: Tree) -> Iterator[Damage]:
-    """Yield everything in the view *tree* that differs from *snapshot*."""
+def recheck(
+    dataset: OpenDataset,
+    snapshot: Snapshot,
+    tree: Tree,
+    *,
+    subset: tuple[str, ...] = (),
+    clean: frozenset[int] = frozenset(),
+) -> Iterator[Damage]:
+    """Yield everything in the view *tree* that differs from *snapshot*, or from the *subset* of it that the view has.
+
+    Files whose inode is in *clean* were compared with their record just now: their bytes are not read again.
+    """
     reader = ManifestReader(dataset.history.store, dataset.keyring, snapshot)
     buffer = memoryview(bytearray(CHUNK_BYTES))
-    for entry, page in reader.entries():
-        found = list(reader.chunks(entry, page)) if entry.kind == FILE else []
-        why = _entry(tree, entry, found, reader.id_key, buffer)
-        if why:
-            digest = file_id(reader.id_key, entry, (c.id for c in found)) if entry.kind == FILE else b""
-            yield Damage(entry.path, why, digest)
-    extra = _count(tree) - snapshot.body.totals.entries
+    selection, wanted = Selection(subset), 0
+    for listed, page in reader.entries():
+        for entry in selection.chosen(listed):
+            wanted += 1
+            found = list(reader.chunks(entry, page)) if entry.kind == FILE else []
+            why = _entry(tree, entry, found, reader.id_key, buffer, clean)
+            if why:
+                digest = file_id(reader.id_key, entry, (c.id for c in found)) if entry.kind == FILE else b""
+                yield Damage(entry.path, why, digest)
+    extra = _count(tree) - wanted
     if extra:
-        yield Damage(b"", f"the view has {extra:+d} entries beside the snapshot's {snapshot.body.totals.entries}", b"")
+        yield Damage(b"", f"the view has {extra:+d} entries beside the snapshot's {wanted}", b"")
 
 
-def _entry(tree: Tree, entry: Entry, chunks: list[StoredChunk], id_key: bytes, buffer: memoryview) -> str:
+def _entry(
+    tree: Tree,
+    entry: Entry,
+    chunks: list[StoredChunk],
+    id_key: bytes,
+    buffer: memoryview,
+    clean: frozenset[int],
+) -> str:
     try:
         status = tree.lstat(entry.path)
         if status is None:
@@ -62,7 +83,9 @@ def _entry(tree: Tree, entry: Entry, chunks: list[StoredChunk], id_key: bytes, b
             return ""
         if stat.S_IMODE(status.st_mode) != read_only(entry.mode):
             return f"expected mode {read_only(entry.mode):04o}, found {stat.S_IMODE(status.st_mode):04o}"
-        return _file(tree, entry, status, chunks, id_key, buffer) if entry.kind == FILE else ""
+        if entry.kind != FILE or (status.st_ino in clean and status.st_size == entry.size):
+            return ""
+        return _file(tree, entry, status, chunks, id_key, buffer)
     except DatasyncError as error:
         return str(error)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from datasync.cache.layout import Cache, View
 from datasync.cache.ready import Ready, read_ready
+from datasync.crypto.hashing import hash_bytes
 from datasync.errors import DatasyncError, NotFound
 from datasync.model.ids import DatasetId, SnapshotId
 from datasync.repository.repository import OpenDataset
@@ -37,17 +38,22 @@ def open_caches(paths: tuple[Path, ...], warn: Callable[[str], None]) -> Iterato
         yield found
 
 
-def view_in(cache: Cache, dataset: OpenDataset, snapshot: Snapshot) -> View:
+def view_in(cache: Cache, dataset: OpenDataset, snapshot: Snapshot, part: str = "") -> View:
     """Return the places of the snapshot's view in *cache*."""
-    return cache.view(dataset.name, snapshot.body.seq, SnapshotId(snapshot.id))
+    return cache.view(dataset.name, snapshot.body.seq, SnapshotId(snapshot.id), part)
+
+
+def part_name(subset: tuple[str, ...]) -> str:
+    """Return the name of the part of a snapshot that *subset* chooses: 8 hex digits, empty for the whole."""
+    return hash_bytes("\0".join(subset).encode("utf-8", "surrogateescape")).hex()[:8] if subset else ""
 
 
 def find_ready(
-    caches: list[Cache], dataset: OpenDataset, snapshot: Snapshot, warn: Callable[[str], None]
+    caches: list[Cache], dataset: OpenDataset, snapshot: Snapshot, warn: Callable[[str], None], part: str = ""
 ) -> Place | None:
     """Return where the snapshot is ready, checked against what was asked for."""
     for cache in caches:
-        view = view_in(cache, dataset, snapshot)
+        view = view_in(cache, dataset, snapshot, part)
         try:
             ready = read_ready(cache, view)
         except DatasyncError as error:
@@ -61,19 +67,19 @@ def find_ready(
     return None
 
 
-def choose(caches: list[Cache], dataset: OpenDataset, snapshot: Snapshot) -> Place:
+def choose(caches: list[Cache], dataset: OpenDataset, snapshot: Snapshot, part: str = "") -> Place:
     """Return where to make the view: where a dead transfer began it, else beside another of the dataset, to share
     files, else where most is free.
     """
 
     def merit(cache: Cache) -> tuple[bool, int, int]:
         status = os.statvfs(cache.tree.root_fd)
-        begun = cache.tree.lstat(view_in(cache, dataset, snapshot).staging) is not None
+        begun = cache.tree.lstat(view_in(cache, dataset, snapshot, part).staging) is not None
         shares = sum(1 for _ in cache.views(dataset.name))
         return begun, shares, status.f_bavail * status.f_frsize
 
     best = max(caches, key=merit)
-    return best, view_in(best, dataset, snapshot)
+    return best, view_in(best, dataset, snapshot, part)
 
 
 def newest_local(caches: list[Cache], name: str) -> tuple[Cache, View, Ready] | None:
@@ -82,6 +88,6 @@ def newest_local(caches: list[Cache], name: str) -> tuple[Cache, View, Ready] | 
     for cache in caches:
         for view in cache.views(name):
             ready = read_ready(cache, view)
-            if ready is not None and ready.dataset == name:
+            if ready is not None and ready.dataset == name and not ready.subset:
                 found.append((cache, view, ready))
     return max(found, key=lambda item: item[2].seq, default=None)

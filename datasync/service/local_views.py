@@ -73,23 +73,27 @@ def local_views(caches: Iterable[Cache], limits: Limits, warn: Callable[[str], N
     return sorted(found, key=lambda item: -item.used)
 
 
-def match(views: list[LocalView], text: str) -> list[LocalView]:
-    """Return the views that the reference *text* means; `NotFound` when there is none."""
+def match(views: list[LocalView], text: str, subset: tuple[str, ...] | None = None) -> list[LocalView]:
+    """Return the views that the reference *text* means (with *subset*, only those of it; empty: of whole snapshots);
+    `NotFound` when there is none.
+    """
     reference = parse_reference(text)
     if reference.tag is not None:
         raise UsageError(f"reference {text!r}: a tag is known to the repository, not to the cache: use NAME@SEQ")
-    found = [item for item in views if item.ready.dataset == reference.name and _is(reference, item.ready)]
+    found = [item for item in views if _is(reference, item.ready) and subset in (None, item.ready.subset)]
     if not found:
         raise NotFound(f"{text}: not ready on this node: run datasync warm {text}")
     return found
 
 
-def newest(views: list[LocalView], text: str) -> LocalView:
+def newest(views: list[LocalView], text: str, subset: tuple[str, ...] = ()) -> LocalView:
     """Return the one view that *text* means, the newest snapshot where it leaves a choice."""
-    return max(match(views, text), key=lambda item: item.ready.seq)
+    return max(match(views, text, subset), key=lambda item: item.ready.seq)
 
 
 def _is(reference: Reference, ready: Ready) -> bool:
+    if ready.dataset != reference.name:
+        return False
     if reference.seq is not None:
         return ready.seq == reference.seq
     return reference.prefix is None or ready.snapshot.hex().startswith(reference.prefix)

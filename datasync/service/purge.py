@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from datasync.cache.copies import remove_dead_copies
 from datasync.cache.layout import OBJECTS, Cache, View
 from datasync.cache.ready import read_ready
 from datasync.cache.space import Limits
@@ -41,6 +42,7 @@ def purge(
         kept += [{"path": str(view.path), "why": "another process is making it"} for view in space.unfinished()]
         space.remove_orphans()
         cache.tree.remove_tree(QUARANTINE)
+        remove_dead_copies(cache)
         left += _objects_left(cache)
     text: dict[str, object] = {
         "kind": "datasync purge receipt",

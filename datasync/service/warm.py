@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from datasync.cache.copies import PrivateCopy
 from datasync.cache.layout import Cache, View
 from datasync.cache.leases import Lease, note_use, take_lease
 from datasync.cache.locks import ViewLock
@@ -16,9 +17,10 @@ from datasync.cache.pins import pin
 from datasync.cache.space import Limits
 from datasync.errors import Locked, NotFound, UsageError
 from datasync.pull.pipeline import Progress, PullResult, pull_to_directory, warm_view
+from datasync.pull.select import Selection
 from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import Snapshot
-from datasync.service.caches import choose, find_ready, newest_local, open_caches, view_in
+from datasync.service.caches import choose, find_ready, newest_local, open_caches, part_name, view_in
 from datasync.service.node_key import receipt
 from datasync.service.references import parse_reference, resolve
 from datasync.service.session import TOOL, Session
@@ -27,19 +29,27 @@ Report = Callable[[Progress], None]
 
 
 class HeldLease:
-    """A lease with the cache that it belongs to."""
+    """A lease with the cache that it belongs to, and the job's private copy where it has one."""
 
     def __init__(self, cache: Cache, lease: Lease) -> None:
         self._cache = cache
         self._lease = lease
+        self._copy: PrivateCopy | None = None
+
+    def copy(self) -> Path:
+        """Make a private, writable copy of the view, which lasts as long as the lease."""
+        self._copy = PrivateCopy.make(self._cache, self._lease.view)
+        return self._copy.path
 
     def beat(self) -> None:
         """Show that the job is alive."""
         self._lease.beat()
 
     def release(self) -> None:
-        """End the lease."""
+        """End the lease; a private copy is removed."""
         try:
+            if self._copy is not None:
+                self._copy.remove()
             self._lease.release()
         finally:
             self._cache.close()
@@ -86,12 +96,15 @@ def pull(session: Session, reference: str, target: Path, report: Report) -> Pull
 
 @dataclass(frozen=True, slots=True)
 class WarmOptions:
-    """How to warm: hold the view for a job, pin it (for `pin_seconds`, None: for ever), wait for another process."""
+    """How to warm: hold the view for a job, pin it (for `pin_seconds`, None: for ever), wait for another process;
+    which part of the snapshot, and what of it first."""
 
     lease: bool = False
     pin: bool = False
     pin_seconds: float | None = None
     wait: bool = True
+    subset: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
 
 
 def warm(
@@ -108,10 +121,11 @@ def warm(
     dataset, snapshot = _find(session, reference)
     config = session.config
     with open_caches(config.caches, session.warn) as caches:
-        result, place = None, find_ready(caches, dataset, snapshot, session.warn)
+        part = part_name(options.subset)
+        result, place = None, find_ready(caches, dataset, snapshot, session.warn, part)
         while True:
             if place is None:
-                result, place = _make(session, caches, dataset, snapshot, report, waiting, wait=options.wait)
+                result, place = _make(session, caches, dataset, snapshot, report, waiting, options)
             cache, view = place
             note_use(cache, view)
             try:
@@ -145,19 +159,21 @@ def _make(
     snapshot: Snapshot,
     report: Report,
     waiting: Callable[[], None] | None,
-    *,
-    wait: bool,
+    options: WarmOptions,
 ) -> tuple[PullResult | None, tuple[Cache, View]]:
+    part = part_name(options.subset)
     limits = Limits(session.config.cache_max, session.config.cache_reserve)
     # Whichever directory gets the view, its makers meet at the first one's lock: free space changes while one writes.
-    with _locked(caches[0], view_in(caches[0], dataset, snapshot), waiting, wait=wait):
-        place = find_ready(caches, dataset, snapshot, session.warn)
+    with _locked(caches[0], view_in(caches[0], dataset, snapshot, part), waiting, wait=options.wait):
+        place = find_ready(caches, dataset, snapshot, session.warn, part)
         if place is not None:
             return None, place
-        cache, view = choose(caches, dataset, snapshot)
+        cache, view = choose(caches, dataset, snapshot, part)
         signed = receipt(session.config.evidence.parent, session.repository.marker.repository, TOOL)
-        with _locked(cache, view, waiting, wait=wait) if cache is not caches[0] else contextlib.nullcontext():
-            return warm_view(dataset, snapshot, cache, view, limits, signed, report, waiting), (cache, view)
+        with _locked(cache, view, waiting, wait=options.wait) if cache is not caches[0] else contextlib.nullcontext():
+            chosen = Selection(options.subset, options.order)
+            made = warm_view(dataset, snapshot, cache, view, limits, signed, report, waiting, chosen)
+            return made, (cache, view)
 
 
 @contextlib.contextmanager

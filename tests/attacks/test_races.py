@@ -98,15 +98,13 @@ def test_a_hundred_commits_race_on_a_local_directory(machine: Machine, tmp_path:
     all_there(machine, WRITERS, COMMITS)
 
 
-@pytest.mark.parametrize(
-    ("kind", "commits"), [("seaweedfs", COMMITS), ("moto", 4), pytest.param("moto", COMMITS, marks=pytest.mark.long)]
-)
-def test_many_commits_race_on_s3(request: pytest.FixtureRequest, tmp_path: Path, kind: str, commits: int) -> None:
-    server: S3Server = request.getfixturevalue(kind)
-    machine = Machine.make(tmp_path / "home", server.make_bucket(f"race{os.urandom(6).hex()}"), server.environment())
+def test_a_hundred_commits_race_on_s3(seaweedfs: S3Server, tmp_path: Path) -> None:
+    # not on moto: it looks for the object and stores it in two steps without a lock, so rarely two racers both win
+    bucket = f"race{os.urandom(6).hex()}"
+    machine = Machine.make(tmp_path / "home", seaweedfs.make_bucket(bucket), seaweedfs.environment())
     machine.must("init")
-    race(machine, tmp_path, WRITERS, commits)
-    all_there(machine, WRITERS, commits)
+    race(machine, tmp_path, WRITERS, COMMITS)
+    all_there(machine, WRITERS, COMMITS)
 
 
 class Between(Wrapped):

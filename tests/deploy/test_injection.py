@@ -22,7 +22,7 @@ PLANTED = "planted"
 PIECES = (
     "'", '"', "\\", "$", "`", ";", "&&", "|", " ", "#", "{", "}", "[", "]", "!", "*", ">", "<", "(", ")", "~", "%",
     ",", "=", "-", "é", "数", "\U0001f600", "a", "x", "0", "$(touch planted)", "`touch planted`",
-    "';touch planted;'", '";touch planted;"',     "$AWS_SECRET_ACCESS_KEY", "$(AWS_SECRET_ACCESS_KEY)", "$$",
+    "';touch planted;'", '";touch planted;"', "$AWS_SECRET_ACCESS_KEY", "$(AWS_SECRET_ACCESS_KEY)", "$$",
     "@reference@", "@command@", ": ", " #", "- ", "&a", "*a", "!!python/name:os.system",
 )  # fmt: skip
 SPACES = ("\n", "\t", "\n\n", "\nPROLOG\n", "\n---\n", "\n#SBATCH --wrap=x\n", "\u2028", "\ufeff")

@@ -1,0 +1,59 @@
+"""xxh3-128 of every extent of an object, noted while it was written: a fast first look for scrub, never an identity.
+
+One SQLite file per cache directory (`sums.db`); without it, or without an object's row, scrub compares content.
+Thread-safe.
+"""
+
+import sqlite3
+import struct
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+ROWS = 512  # objects noted in one transaction
+_EXTENT = struct.Struct("<QI16s")
+
+
+class Sum(NamedTuple):
+    """One extent of a file: offset and length in bytes, and its xxh3-128."""
+
+    offset: int
+    length: int
+    digest: bytes
+
+
+class Sums:
+    """The notes of one cache directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._db = sqlite3.connect(directory / "sums.db", check_same_thread=False, timeout=30)
+        self._db.executescript(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;"
+            "CREATE TABLE IF NOT EXISTS sums (id BLOB PRIMARY KEY, extents BLOB) WITHOUT ROWID;"
+        )
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[bytes, bytes]] = []
+
+    def note(self, object_id: bytes, extents: list[Sum]) -> None:
+        """Note what was written as *object_id*."""
+        with self._lock:
+            self._waiting.append((object_id, b"".join(_EXTENT.pack(*extent) for extent in extents)))
+            if len(self._waiting) >= ROWS:
+                self._write()
+
+    def _write(self) -> None:
+        with self._db:
+            self._db.executemany("INSERT OR REPLACE INTO sums VALUES (?, ?)", self._waiting)
+        self._waiting.clear()
+
+    def of(self, object_id: bytes) -> list[Sum] | None:
+        """Return what was noted of an object."""
+        with self._lock:
+            row = self._db.execute("SELECT extents FROM sums WHERE id = ?", (object_id,)).fetchone()
+        return [Sum(*item) for item in _EXTENT.iter_unpack(row[0])] if row else None
+
+    def close(self) -> None:
+        """Write what waits, and close."""
+        with self._lock:
+            self._write()
+            self._db.close()
