@@ -1,9 +1,10 @@
 """xxh3-128 of every extent of an object, noted while it was written: a fast first look for scrub, never an identity.
 
-One SQLite file per cache directory (`sums.db`); without it, or without an object's row, scrub compares content.
-Thread-safe.
+One SQLite file per cache directory (`sums.db`); without it, or without an object's row, scrub compares content. So a
+note that can not be kept (a full disk, a damaged file) is dropped, and never fails what it is a note of. Thread-safe.
 """
 
+import contextlib
 import sqlite3
 import struct
 import threading
@@ -26,11 +27,13 @@ class Sums:
     """The notes of one cache directory."""
 
     def __init__(self, directory: Path) -> None:
-        self._db = sqlite3.connect(directory / "sums.db", check_same_thread=False, timeout=30)
-        self._db.executescript(
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;"
-            "CREATE TABLE IF NOT EXISTS sums (id BLOB PRIMARY KEY, extents BLOB) WITHOUT ROWID;"
-        )
+        self._db: sqlite3.Connection | None = None
+        with contextlib.suppress(sqlite3.Error):
+            self._db = sqlite3.connect(directory / "sums.db", check_same_thread=False, timeout=30)
+            self._db.executescript(
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;"
+                "CREATE TABLE IF NOT EXISTS sums (id BLOB PRIMARY KEY, extents BLOB) WITHOUT ROWID;"
+            )
         self._lock = threading.Lock()
         self._waiting: list[tuple[bytes, bytes]] = []
 
@@ -42,18 +45,23 @@ class Sums:
                 self._write()
 
     def _write(self) -> None:
-        with self._db:
-            self._db.executemany("INSERT OR REPLACE INTO sums VALUES (?, ?)", self._waiting)
+        if self._db is not None and self._waiting:
+            with contextlib.suppress(sqlite3.Error), self._db:
+                self._db.executemany("INSERT OR REPLACE INTO sums VALUES (?, ?)", self._waiting)
         self._waiting.clear()
 
     def of(self, object_id: bytes) -> list[Sum] | None:
         """Return what was noted of an object."""
-        with self._lock:
-            row = self._db.execute("SELECT extents FROM sums WHERE id = ?", (object_id,)).fetchone()
+        row = None
+        with self._lock, contextlib.suppress(sqlite3.Error):
+            if self._db is not None:
+                row = self._db.execute("SELECT extents FROM sums WHERE id = ?", (object_id,)).fetchone()
         return [Sum(*item) for item in _EXTENT.iter_unpack(row[0])] if row else None
 
     def close(self) -> None:
         """Write what waits, and close."""
         with self._lock:
             self._write()
-            self._db.close()
+            if self._db is not None:
+                with contextlib.suppress(sqlite3.Error):
+                    self._db.close()

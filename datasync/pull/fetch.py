@@ -1,8 +1,10 @@
 """Fetch one range of a pack into the thread's own buffer, and open its chunks one by one, each verified by its id."""
 
+import os
 import threading
 from collections.abc import Iterator
 
+from datasync.crypto.aead import PackOpener
 from datasync.crypto.hashing import keyed_hash
 from datasync.errors import IntegrityError, NotFound
 from datasync.format import pack as packs
@@ -29,6 +31,7 @@ class Fetcher:
         self._id_key = id_key
         self._buffers = _Buffers()
         self._lock = threading.Lock()
+        self._turn = threading.Semaphore(max(2, os.cpu_count() or 2))
         self.fetched_bytes = 0
 
     def chunks(self, part: Range) -> Iterator[tuple[int, Buffer]]:
@@ -42,6 +45,12 @@ class Fetcher:
             raise missing(name) from None
         with self._lock:
             self.fetched_bytes += len(buffer)
+        with self._turn:  # more writers than cores only contend for directories and the interpreter
+            yield from self._open(part, buffer, opener, head, name)
+
+    def _open(
+        self, part: Range, buffer: memoryview, opener: PackOpener, head: bytes, name: str
+    ) -> Iterator[tuple[int, Buffer]]:
         for index, ref in part.wanted:
             at = ref.offset - part.start
             sealed = buffer[at : at + ref.stored + packs.TAG_BYTES]

@@ -5,6 +5,7 @@ twice.
 import os
 import random
 import sqlite3
+import time
 import tomllib
 from pathlib import Path
 
@@ -160,14 +161,18 @@ def test_kill_9_at_ten_random_moments_of_a_push_to_s3(seaweedfs: S3Server, tmp_p
     source, choose = big_source(tmp_path / "source"), random.Random(SEED)
     bucket = f"kill{os.urandom(6).hex()}"
     url = seaweedfs.make_bucket(bucket)
-    killed = 0
+    whole = Machine.make(tmp_path / "whole", url.replace(bucket, f"{bucket}/whole", 1), seaweedfs.environment())
+    whole.must("init")
+    started = time.monotonic()
+    assert whole.spawn("push", source, "--dataset", "data").code == 0
+    duration, killed = time.monotonic() - started, 0  # of a push that is left alone: the kills come within it
     for number in range(KILLS):
         folder = tmp_path / f"kill{number}"
         place = url.replace(bucket, f"{bucket}/run{number}", 1)
         machine = Machine.make(folder / "home", place, seaweedfs.environment())
         machine.must("init")
         store = seaweedfs.open(bucket, f"run{number}")
-        killed += machine.kill(choose.uniform(0.4, 2.2), "push", source, "--dataset", "data")
+        killed += machine.kill(choose.uniform(0.3, 0.9) * duration, "push", source, "--dataset", "data")
         after_crash(machine, store, source, folder, child=number < 3)
         if number == 0:
             agree(machine, store, source, folder / "copy")

@@ -44,7 +44,7 @@ READY = Ready(
     bytes=10,
     completed=datetime(2026, 11, 30, 8, 20, 45, tzinfo=UTC),
     tool="datasync 0.1.0",
-    subset=("*.jpg",),
+    subset=(),
     node="dss1node",
     signature=b"\x04" * 64,
 )
@@ -62,7 +62,7 @@ def changed(**changes: object) -> bytes:
 
 def test_a_receipt_has_this_text() -> None:
     assert encode_ready(READY).startswith(b'{"version":1,"dataset":"\\u6570 \\u636e","dataset_id":"0101')
-    assert encode_ready(READY).endswith(b'"subset":["*.jpg"],"node":"dss1node","signature":"%s"}\n' % (b"04" * 64))
+    assert encode_ready(READY).endswith(b'"subset":[],"node":"dss1node","signature":"%s"}\n' % (b"04" * 64))
     assert parse_ready(encode_ready(READY), "x") == READY
 
 

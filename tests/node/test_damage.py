@@ -145,10 +145,10 @@ def test_a_view_of_a_job_stays_and_goes_with_the_next_scrub(machine: Machine, so
 def test_a_view_that_is_evicted_while_it_is_read_is_no_damage(
     machine: Machine, source: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def late(*arguments: Any) -> Any:
+    def late(*arguments: Any, **options: Any) -> Any:
         for view in views(cache):
             assert machine.must("cache", "evict", f"data@{view.name[0]}").code == 0
-        return recheck(*arguments)
+        return recheck(*arguments, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr("datasync.service.scrub.recheck", late)
