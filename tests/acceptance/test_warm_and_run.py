@@ -112,6 +112,7 @@ def test_the_receipt_tells_what_is_ready(machine: Machine, scratch: Path) -> Non
         "entries": 30,
         "files": 20,
         "bytes": 20 * FILE_BYTES,
+        "subset": [],
     }
 
 
