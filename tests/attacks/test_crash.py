@@ -30,6 +30,8 @@ def journal(machine: Machine) -> tuple[set[str], int]:
     packs, raw = set(), 0
     for path in machine.state.rglob("*.db"):
         with sqlite3.connect(path) as db:
+            if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'chunks'").fetchone():
+                continue  # killed before its tables were made: it knows nothing
             packs |= {row[0].hex() for row in db.execute("SELECT id FROM packs")}
             raw += db.execute("SELECT coalesce(sum(raw), 0) FROM chunks").fetchone()[0]
         db.close()
