@@ -9,14 +9,20 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from urllib.error import HTTPError
+from urllib.parse import urlsplit, urlunsplit
+from urllib.request import Request, urlopen
 
-from datasync.errors import AlreadyExists, IntegrityError, NotAuthorized, NotFound, StorageUnavailable
+from datasync.errors import AlreadyExists, IntegrityError, NotAuthorized, NotFound, StorageUnavailable, UsageError
 from datasync.model.limits import KIB, MIB
 from datasync.storage.conformance import Clause, Kit, Missing, Need, in_lanes
+from datasync.storage.extras import Presign, SignedRequest
 from datasync.storage.names import NAME_CHARACTERS
 
 SKEW_SECONDS = 300.0  # providers refuse requests from 15 minutes on
 START_SECONDS = 20.0  # racers wait so long for each other: a signal may have come between their starts
+SIGNED_SECONDS = 300
+ANSWER_SECONDS = 30.0
 BODY_BYTES = 200 * KIB  # larger ones take another way through many clients and servers
 
 
@@ -42,8 +48,7 @@ def put_if_absent(kit: Kit) -> str:
     for size in (10, BODY_BYTES):
         name, first = f"once/{size}", os.urandom(size)
         kit.put(name, first)
-        for again in (os.urandom(size), first):
-            _refused(partial(kit.put, name, again), AlreadyExists, "a second put of one name was accepted")
+        _refused(partial(kit.put, name, os.urandom(size)), AlreadyExists, "a second put of one name was accepted")
         _expect(kit.other.get(name, limit=size) == first, "a refused second put replaced the object")
     for number in range(kit.options.rounds):
         _race(kit, f"race/{_digits(number)}")
@@ -179,6 +184,41 @@ def delete(kit: Kit) -> str:
     return "gone at once"
 
 
+def presign(kit: Kit) -> str:
+    """A signed request lets in who has no credentials: to create one object, and to read it."""
+    driver = kit.driver
+    if not isinstance(driver, Presign):
+        return "not offered by this kind of store"
+    body = os.urandom(1_000)
+    kit.made.add("signed")
+    try:
+        put, get = driver.presign_put("signed", SIGNED_SECONDS), driver.presign_get("signed", SIGNED_SECONDS)
+    except UsageError:
+        return "these credentials sign nothing for others"
+    _expect(_send(put, body) is not None, "a signed put was refused")
+    _expect(kit.other.get("signed", limit=len(body)) == body, "a signed put stored other bytes")
+    _expect(_send(get) == body, "a signed get was refused, or gave other bytes")
+    return "a signed put and a signed get let in without credentials"
+
+
+def _send(request: SignedRequest, body: bytes | None = None) -> bytes | None:
+    """Return the answer's body, None when the request was refused."""
+    plain = {} if body is None else {"Content-Type": "application/octet-stream"}  # on a get OSS would want it signed
+    parts, headers = urlsplit(request.url), plain | dict(request.headers)
+    if (parts.hostname or "").endswith(".localhost"):  # names of this machine, which not every resolver knows: RFC 6761
+        headers["Host"] = parts.netloc
+        parts = parts._replace(netloc=f"127.0.0.1:{parts.port}" if parts.port else "127.0.0.1")
+    asked = Request(urlunsplit(parts), body, headers, method=request.method)
+    try:
+        with urlopen(asked, timeout=ANSWER_SECONDS) as answer:
+            found: bytes = answer.read(BODY_BYTES)
+            return found
+    except HTTPError:
+        return None
+    except OSError as error:
+        raise StorageUnavailable(f"a signed request was not answered ({type(error).__name__}); try again") from None
+
+
 def clock(kit: Kit) -> str:
     """The store's clock, told by a fresh object's time, and this machine's are the same but for a few minutes."""
     before = time.time()
@@ -216,5 +256,6 @@ CLAUSES = (
     Clause("odd names", Need.SOME, "a repository's own names are plain; other tools' names may collide", odd_names),
     Clause("stat", Need.ALL, "a resumed push could not check its packs: use another store", stat),
     Clause("delete", Need.SOME, "nothing can be removed: forget and prune need other credentials", delete),
+    Clause("presign", Need.SOME, "a node needs credentials of its own: no request can be signed for it", presign),
     Clause("clock", Need.SOME, "requests are refused from 15 minutes on, and grace times are wrong: set it", clock),
 )

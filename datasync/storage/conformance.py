@@ -50,12 +50,14 @@ QUICK = KitOptions(names=200, rounds=2)
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """What a clause works with. *other* is a second client of the same place: it knows nothing of the first's puts."""
+    """What a clause works with. *other* is a second client of the same place: it knows nothing of the first's puts.
+    *driver* is the first's own driver, for what only some stores can do."""
 
     store: ObjectStore
     other: ObjectStore
     options: KitOptions = field(default_factory=KitOptions)
     made: set[str] = field(default_factory=set)
+    driver: ObjectStore | None = None
 
     def put(self, name: str, data: bytes | bytearray) -> None:
         """Create an object that will be removed at the end."""
@@ -99,9 +101,11 @@ class Finding:
 
 
 @contextmanager
-def kit_for(store: ObjectStore, other: ObjectStore, options: KitOptions) -> Iterator[Kit]:
+def kit_for(
+    store: ObjectStore, other: ObjectStore, options: KitOptions, driver: ObjectStore | None = None
+) -> Iterator[Kit]:
     """Yield a kit, and remove its objects at the end; `made` tells afterwards what is left where that is forbidden."""
-    kit = Kit(store, other, options)
+    kit = Kit(store, other, options, driver=driver)
     try:
         yield kit
     except BaseException:

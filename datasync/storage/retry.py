@@ -1,18 +1,21 @@
 """RetryingStore: tries again what a later try may not meet, for any `ObjectStore`.
 
 Only `StorageUnavailable` is retried, after a full-jitter exponential pause (Marc Brooker, "Exponential Backoff And
-Jitter", AWS Architecture Blog, 2015), within a budget of attempts and seconds for each call. A put whose outcome
-is unknown is sent again with the very same bytes; finding the name taken then, the object is read back, and the same
-bytes mean that one of our tries made it.
+Jitter", AWS Architecture Blog, 2015), within a budget of attempts and seconds for each call. Where the store says when
+to come back (Retry-After: RFC 9110, section 10.2.3), no try begins earlier. A put whose outcome is unknown is sent
+again with the very same bytes. Whenever the name is said to be taken, the object is read back: the same bytes mean that
+it is made, by one of our tries or by a copy of it that the network delivered; none at all mean that the answer was
+wrong, and the put is tried again. The same holds for any other request that is refused because something exists.
 """
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
-from datasync.errors import AlreadyExists, IntegrityError, NotFound, StorageUnavailable
+from datasync.errors import AlreadyExists, IntegrityError, NotFound, SlowDown, StorageUnavailable
 from datasync.storage.protocol import Created, ObjectStat, ObjectStore
 
 T = TypeVar("T")
@@ -23,9 +26,12 @@ class RetryBudget:
     """How long one call goes on."""
 
     attempts: int = 8
+    slow_attempts: int = 48  # answers that ask for patience, in one call: a storm of half a minute ends before
     seconds: float = 180.0  # no try begins later than this after the first
     base_seconds: float = 0.25  # the first pause is random up to this, the next up to twice as much, …
     cap_seconds: float = 20.0
+    slow_cap_seconds: float = 5.0  # fewer requests at a time spare a busy store; so late its recovery is seen
+    retry_after_seconds: float = 60.0  # a store that asks for a longer pause gets this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +50,24 @@ class _Patience:
     budget: RetryBudget
     around: Surroundings
     tries: int = 0
+    slow: int = 0  # of them
     started: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.started = self.around.clock()
 
-    def spend(self, error: StorageUnavailable) -> None:
+    def spend(self, error: StorageUnavailable | AlreadyExists) -> None:
         """Pause before the next try; raise when there is none."""
+        budget, slow = self.budget, isinstance(error, SlowDown)
         self.tries += 1
-        pause = self.around.random() * min(self.budget.cap_seconds, self.budget.base_seconds * 2 ** (self.tries - 1))
+        self.slow += slow
+        cap = budget.slow_cap_seconds if slow else budget.cap_seconds
+        pause = self.around.random() * min(cap, budget.base_seconds * 2 ** (self.tries - 1))
+        if isinstance(error, SlowDown):
+            pause += min(error.retry_after, budget.retry_after_seconds)
         passed = self.around.clock() - self.started
-        if self.tries >= self.budget.attempts or passed + pause > self.budget.seconds:
+        spent = self.tries - self.slow >= budget.attempts or self.slow >= budget.slow_attempts
+        if spent or passed + pause > budget.seconds:
             raise StorageUnavailable(f"{error} (tried {self.tries} times in {passed:.0f} s)") from error
         self.around.sleep(pause)
 
@@ -84,10 +97,13 @@ class RetryingStore:
         while True:
             try:
                 return self._store.put_if_absent(name, data)
-            except AlreadyExists:
-                if patience.tries and self._holds(name, data):
+            except AlreadyExists as error:
+                found = self._holds(name, data)
+                if found:
                     return Created()
-                raise
+                if found is not None:
+                    raise
+                patience.spend(StorageUnavailable(f"{error}, says the server, and has no such object; try again"))
             except StorageUnavailable as error:
                 patience.spend(error)
 
@@ -101,7 +117,7 @@ class RetryingStore:
                     after, left = item.name, None if left is None else left - 1
                     patience = self._patience()
                 return
-            except StorageUnavailable as error:
+            except (StorageUnavailable, AlreadyExists) as error:
                 patience.spend(error)
 
     def list_directories(self, prefix: str) -> Iterator[str]:
@@ -124,12 +140,26 @@ class RetryingStore:
         while True:
             try:
                 return call()
-            except StorageUnavailable as error:
+            except (StorageUnavailable, AlreadyExists) as error:
                 patience.spend(error)
 
-    def _holds(self, name: str, data: bytes | bytearray | memoryview) -> bool:
+    def _holds(self, name: str, data: bytes | bytearray | memoryview) -> bool | None:
+        """Tell whether the object is *data*; None when there is none."""
         view = memoryview(data).cast("B")
         try:
             return self.get(name, limit=len(view)) == view
-        except (IntegrityError, NotFound):
-            return False  # larger than ours, or gone again
+        except IntegrityError:
+            return False  # larger than ours
+        except NotFound:
+            return None
+
+
+def retry_after(headers: Mapping[str, str], now: float) -> float:
+    """Return the pause in seconds that an answer asks for, 0 for none; header names in lower case."""
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+    except (ValueError, TypeError):
+        return 0.0

@@ -81,7 +81,7 @@ def _handler(faulty: FaultyServer) -> type[BaseHTTPRequestHandler]:
             with suppress(ConnectionError):  # the client may have gone, as it should
                 _send(self, faulty.rule(request))
 
-        do_GET = do_PUT = do_HEAD = do_DELETE = answer  # noqa: N815
+        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = do_PATCH = answer  # noqa: N815
 
         def log_message(self, *_: object) -> None:
             """Keep the test's output clean."""

@@ -5,6 +5,7 @@ kills the server when the test process dies. A missing program fails the test by
 """
 
 import ctypes
+import http.client
 import json
 import os
 import shutil
@@ -157,20 +158,37 @@ class _Command:
 @contextmanager
 def _running(server: _Command) -> Iterator[S3Server]:
     endpoint = f"http://127.0.0.1:{server.port}"
-    log = server.directory / "log"
+    with serve(server.kind, server.command, server.port, server.directory) as pid:
+        yield S3Server(server.kind, endpoint, pid, server.conditional, server.authenticates)
+
+
+@contextmanager
+def serve(
+    kind: str,
+    command: Sequence[str],
+    port: int,
+    directory: Path | None = None,
+    extra: Mapping[str, str] | None = None,
+) -> Iterator[int]:
+    """Run *command* until the end and yield its process id as soon as it answers on *port*."""
+    if directory is None:
+        with _directory() as fresh, serve(kind, command, port, fresh, extra) as pid:
+            yield pid
+        return
+    log = directory / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            server.command,
+            command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            cwd=server.directory,
-            env=_environment(server.directory),
+            cwd=directory,
+            env={**_environment(directory), **(extra or {})},
             preexec_fn=_die_with_parent,
         )
     try:
-        _wait(f"{server.kind} answers", lambda: _alive(process, log) and _answers(endpoint))
-        yield S3Server(server.kind, endpoint, process.pid, server.conditional, server.authenticates)
+        _wait(f"{kind} answers", lambda: _alive(process, log) and _answers(f"http://127.0.0.1:{port}"))
+        yield process.pid
     finally:
         process.kill()  # SIGTERM takes some of them more than 10 seconds
         process.wait()
@@ -216,6 +234,8 @@ def _answers(endpoint: str) -> bool:
         return error.code < 500
     except OSError:
         return False
+    except http.client.HTTPException:
+        return True  # what answers speaks another protocol
 
 
 def _writable(server: S3Server) -> bool:

@@ -7,12 +7,14 @@ checksum of the whole object). The SDK follows a bucket to its right region by i
 """
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import botocore.session
 from botocore.config import Config
 
+from datasync.errors import UsageError
 from datasync.model.limits import KIB, MIB
 from datasync.storage.location import StoreUrl
 
@@ -76,6 +78,42 @@ def body_of(data: bytes | bytearray | memoryview) -> Body | bytearray:
     return Body(view) if view.nbytes > ONE_SEND_BYTES else bytearray(view)
 
 
+HEADERS = {
+    "StorageClass": "x-amz-storage-class",
+    "ServerSideEncryption": "x-amz-server-side-encryption",
+    "SSEKMSKeyId": "x-amz-server-side-encryption-aws-kms-key-id",
+    "RequestPayer": "x-amz-request-payer",
+}
+"""The headers of the parameters that `extra_parameters` returns."""
+
+
+def extra_parameters(where: StoreUrl) -> Mapping[str, str]:
+    """Return what is said with each request that can say it: class of new objects, their key, who pays."""
+    found = {"StorageClass": name} if (name := where.option("storage_class")) else {}
+    if key := where.option("kms_key"):
+        found |= {"ServerSideEncryption": "aws:kms"} | ({} if key == "default" else {"SSEKMSKeyId": key})
+    return found | ({"RequestPayer": "requester"} if _switch(where, "requester_pays") else {})
+
+
+def _switch(where: StoreUrl, name: str) -> bool:
+    value = where.option(name) or "false"
+    if value not in ("true", "false"):
+        raise UsageError(f"repository URL: {name} must be true or false")
+    return value == "true"
+
+
+def _say_with_each(client: Any, extra: Mapping[str, str]) -> None:
+    def add(params: dict[str, Any], model: Any, **_: Any) -> None:
+        takes = model.input_shape.members if model.input_shape else {}
+        params.update({name: value for name, value in extra.items() if name in takes and _meant(name, model.name)})
+
+    client.meta.events.register("before-parameter-build.s3", add)
+
+
+def _meant(parameter: str, operation: str) -> bool:
+    return parameter == "RequestPayer" or operation == "PutObject"
+
+
 def make_client(where: StoreUrl, options: S3Options) -> Any:
     """Return a thread-safe client; raises the SDK's errors for unusable profiles and settings."""
     session = botocore.session.Session()
@@ -92,6 +130,14 @@ def make_client(where: StoreUrl, options: S3Options) -> Any:
         signature_version="s3v4",
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
-        s3={"addressing_style": where.addressing, "payload_signing_enabled": False},  # type: ignore[arg-type]
+        s3={  # type: ignore[arg-type]
+            "addressing_style": where.addressing,
+            "payload_signing_enabled": False,
+            "use_accelerate_endpoint": _switch(where, "accelerate"),
+        },
+        use_dualstack_endpoint=_switch(where, "dualstack") or None,  # None: as the user's own configuration says
     )
-    return session.create_client("s3", region_name=region, endpoint_url=where.endpoint, config=config)
+    client = session.create_client("s3", region_name=region, endpoint_url=where.endpoint, config=config)
+    if extra := extra_parameters(where):
+        _say_with_each(client, extra)
+    return client

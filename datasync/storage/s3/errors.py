@@ -20,9 +20,11 @@ from datasync.errors import (
     NoSpace,
     NotAuthorized,
     NotFound,
+    SlowDown,
     StorageUnavailable,
     UsageError,
 )
+from datasync.storage.retry import retry_after
 
 FAILURES = (sdk.BotoCoreError, sdk.ClientError, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError)
 """Everything that the SDK and the sockets beneath it raise."""
@@ -44,9 +46,11 @@ _UNREACHABLE = (
     ResponseParserError,
 )
 _TRY_AGAIN = {
-    "RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded",
-    "InternalError", "ServiceUnavailable", "BadDigest", "XAmzContentChecksumMismatch", "IncompleteBody",
+    "RequestTimeout", "InternalError", "BadDigest", "XAmzContentChecksumMismatch", "IncompleteBody",
     "ConditionalRequestConflict", "OperationAborted",
+}  # fmt: skip
+_SLOW = {
+    "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded", "ServiceUnavailable",
 }  # fmt: skip
 _NO_SPACE = {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "InsufficientCapacity"}
 _HINTS = {
@@ -101,7 +105,9 @@ def _from_answer(error: sdk.ClientError, what: str, bucket: str) -> DatasyncErro
         return AlreadyExists(f"{what} exists")
     if code in _NO_SPACE or status == 507:
         return NoSpace(f"{what}: {said}; the store is full: make room or raise the quota")
-    if code in _TRY_AGAIN or status in (408, 429) or (status >= 500 and status != 501):
+    if code in _SLOW or status in (429, 503):
+        return SlowDown(f"{what}: {said}; run the same line again", retry_after(_headers(error), time.time()))
+    if code in _TRY_AGAIN or status == 408 or (status >= 500 and status != 501):
         return StorageUnavailable(f"{what}: {said}; run the same line again")
     if status == 409:
         return AlreadyExists(f"{what} exists")
@@ -114,8 +120,14 @@ def _from_answer(error: sdk.ClientError, what: str, bucket: str) -> DatasyncErro
 
 def _hint(error: sdk.ClientError, code: str) -> str:
     if code == "RequestTimeTooSkewed":
-        return _skew(error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {}), time.time())
+        return _skew(_headers(error), time.time())
     return _HINTS.get(code, "these credentials lack the right; ask for access to this bucket and prefix")
+
+
+def _headers(error: sdk.ClientError) -> dict[str, Any]:
+    """Return the answer's headers, names in lower case."""
+    found: dict[str, Any] = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return found
 
 
 def _skew(headers: dict[str, Any], now: float) -> str:

@@ -22,6 +22,7 @@ from datasync.storage.names import check_directory, check_name, check_prefix, is
 from datasync.storage.protocol import Created, ObjectStat
 from datasync.storage.s3.client import S3Options, body_of, make_client
 from datasync.storage.s3.errors import FAILURES, code_of, status_of, translate
+from datasync.storage.s3.extras import S3Extras, fees_of
 
 PAGE_NAMES = 1000  # what servers return at most
 READ_BYTES = 256 * KIB  # a buffer that stays in the processor's cache; 32 MiB at once costs 3 times the CPU
@@ -30,12 +31,14 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 _NO_CHECKSUM_CODES = {"MissingContentLength", "NotImplemented"}
 
 
-class S3Store:
+class S3Store(S3Extras):
     """An `ObjectStore` in one bucket, beneath one prefix."""
 
     def __init__(self, where: StoreUrl, options: S3Options | None = None) -> None:
         if where.place.endswith("--x-s3"):
             raise UsageError(f"{where}: S3 directory buckets list names in no order; use a general purpose bucket")
+        fees_of(where.option("storage_class") or "STANDARD")
+        self._where = where
         self._bucket = where.place
         self._root = f"{where.prefix}/" if where.prefix else ""
         self._checksums = True
