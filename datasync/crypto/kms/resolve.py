@@ -1,0 +1,32 @@
+"""A KMS URI -> the provider that serves it, imported only when it is asked for."""
+
+import importlib
+import os
+from collections.abc import Mapping
+
+from datasync.crypto.kms.http import HttpLimits
+from datasync.crypto.kms.protocol import KeyService, parse_key_uri
+from datasync.errors import UsageError
+
+_MODULES = {
+    "aws-kms": "aws",
+    "alibaba-kms": "alibaba",
+    "tencent-kms": "tencent",
+    "google-kms": "google",
+    "azure-kv": "azure",
+    "vault": "vault",
+}
+_LIMITS = HttpLimits()
+
+
+def resolve(uri: str, environment: Mapping[str, str] = os.environ, limits: HttpLimits = _LIMITS) -> KeyService:
+    """Return the key that *uri* names, with credentials from *environment*; no request is made. Raises `UsageError`."""
+    parsed = parse_key_uri(uri)
+    try:
+        module = importlib.import_module(f"datasync.crypto.kms.{_MODULES[parsed.scheme]}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "botocore":
+            raise
+        raise UsageError(f"{parsed.scheme}: needs a package: run pip install 'gpu-datasync[aws-kms]'") from None
+    service: KeyService = module.make(parsed, environment, limits)
+    return service
