@@ -6,6 +6,7 @@
     ├── PartialFailure          3   look at what was skipped, each was named
     ├── NotFound                4   correct the reference or the path
     ├── StorageUnavailable      5   try again later, the same line resumes
+    │   └── SlowDown            5   the same, with fewer requests at a time
     ├── NotAuthorized           6   ask for the right, or renew the credentials
     ├── IntegrityError          7   stop: something is not what was written
     │   ├── FormatError         7   bytes that do not parse
@@ -56,6 +57,14 @@ class StorageUnavailable(DatasyncError):
     """Network or service trouble that a later try may not meet."""
 
     exit_code = 5
+
+
+class SlowDown(StorageUnavailable):
+    """The store has more requests than it takes; *retry_after* is the pause in seconds that it asks for, 0 for none."""
+
+    def __init__(self, message: str, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class NotAuthorized(DatasyncError):

@@ -15,7 +15,7 @@ import unicodedata
 from collections import namedtuple
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from types import GenericAlias
@@ -70,7 +70,9 @@ CONTROL = {  # pack type, kind of signature, body
     "snapshots": (3, "snapshot", shape((*SNAPSHOT, (U,) * 7, 32, [32, 7]))),
     "heads": (4, "head", shape((32, U, 32, U, 32, U, U))),
     "tags": (5, "tags", shape((32, U, 32, U, [(str, bytes)]))),
+    "relocations": (6, "relocation", shape((32, U, 32, U, EPOCH, [32]))),
 }
+MOVED = shape((PACKS, [(32, LENGTH, range(2), U, U, U)]))
 TAG = shape((32, str, U, 32, U))
 MARKER = (
     rb'{"created":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ","format":"datasync","hash":"[0-9a-f]{64}",'
@@ -280,6 +282,8 @@ class Dataset:
                     read(n, data)
         with refusing(f"{self.prefix}/keyset"):
             check(self.keysets, "no keyset")
+            check(self.keyset[7], "the dataset was shredded")
+            self._check_owners(self.keyset_signers, *self.roots[-1][1:])
             check(not self.expires or time.time() * 1000 <= self.expires, "the newest trust root has expired")
             self._unlock(*self._open_slot(identity, passphrase))
             self.name = open_box(self.keyset[7], self.meta[self.keyset[6]], "name", id).decode()
@@ -335,13 +339,17 @@ class Dataset:
         check((dataset, version) == (self.id, n), "wrong dataset id or version")
         self._check_previous("keyset", n, previous)
         self._check_owners(signers, *self._root(trust)[1:])
+        self.keyset_signers = signers
+        self.keysets[n] = digest(data)
+        if not self.keyset[7]:
+            check(n > 1 and not (wrapped or public or slots), "not the last keyset of a shredded dataset")
+            return
         check([w[0] for w in wrapped] == list(range(1, epoch)) and len(public) == epoch, "wrong number of epochs")
         check(ascending(slot[0] for slot in slots), "slots not in order")
         for _, kind, _, at, _, fingerprint, params, *_ in slots:
             check(at <= epoch and len(fingerprint) == {1: 32, 2: 32, 3: 0}.get(kind, len(fingerprint)), "wrong slot")
             if kind in PARAMS:
                 parse(params, PARAMS[kind])
-        self.keysets[n] = digest(data)
 
     def _root(self, version: tuple[int, bytes]) -> Any:
         n, stored = version
@@ -398,7 +406,7 @@ class Dataset:
             found = parse(body, fields)
             check(found[:2] == (self.id, n), "another dataset's, or another number than in its name")
             self._check_previous(group, n, found[2])
-            lists = found[-1] if group == "snapshots" else []
+            lists = found[-1] if group in ("snapshots", "relocations") else []
             check([chunk[0] for chunk in pack.chunks[1:]] == lists, "chunks are not those that its body lists")
         return name, pack, found, signers
 
@@ -432,6 +440,20 @@ class Dataset:
                     tags |= {title: (seq, id)} if seq else {}
         return tags
 
+    @cached_property
+    def moved(self) -> dict[bytes, Any]:
+        """Return where chunks lie that were sealed again in a later epoch."""
+        found: dict[bytes, Any] = {}
+        for n in self.numbered("relocations"):
+            name, pack, _, signers = self.control("relocations", n)
+            with refusing(name):
+                self.authorize(signers, OWNER | WRITER)
+                for number in range(1, len(pack.chunks)):
+                    packs, rows = parse(pack.chunk(number), MOVED)
+                    check(ascending(row[0] for row in rows), "relocations not in order")
+                    found |= {id: (stored, form, packs[p], at, offset) for id, stored, form, p, at, offset in rows}
+        return found
+
     def _load_pack(self, id: bytes, kind: int) -> Pack:
         name = f"{self.prefix}/packs/{id.hex()[:2]}/{id.hex()}"
         data = self.read(name)
@@ -440,7 +462,11 @@ class Dataset:
             return Pack(data, self, kind)
 
     def fetch(self, ref: Any, kind: int, id_key: bytes) -> bytes:
-        """Return the plaintext that *ref* names."""
+        """Return the plaintext that *ref* names, from where it lies now."""
+        if ref.pack[3] < self.keyset[6] and ref.id in self.moved:
+            ref = ref._replace(
+                **dict(zip(("stored", "form", "pack", "position", "offset"), self.moved[ref.id], strict=True))
+            )
         pack_id, size, source, epoch, salt, commitment, sealed = ref.pack
         pack = self.pack(pack_id, kind)
         with refusing(f"chunk {ref.id.hex()}"):

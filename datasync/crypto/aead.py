@@ -7,6 +7,7 @@ the HKDF output that makes the key, and is compared before any decryption, so no
 """
 
 import hmac
+from typing import Self
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -50,8 +51,23 @@ class PackOpener:
             raise IntegrityError(
                 f"{name}: the key commitment does not match: another key sealed it, or its header was changed"
             )
+        self._take(okm[:KEY_BYTES], name)
+
+    def _take(self, key: bytes, name: str) -> None:
+        self._key = key
         self._name = name
-        self._cipher = AESGCM(okm[:KEY_BYTES])
+        self._cipher = AESGCM(key)
+
+    def hand_over(self) -> bytes:
+        """Return this one pack's key, its commitment checked, for a process of our own (`taken_over`)."""
+        return self._key
+
+    @classmethod
+    def taken_over(cls, key: bytes, name: str) -> Self:
+        """Return the opener of the pack whose key another process of ours checked and handed over."""
+        opener = cls.__new__(cls)
+        opener._take(key, name)
+        return opener
 
     def open_into(self, position: int, sealed: Buffer, aad: bytes, out: memoryview) -> None:
         """Write the plaintext of *sealed* (tag included) to *out*, 16 bytes shorter; wipe *out* when the tag fails."""

@@ -1,5 +1,6 @@
 """BLAKE3 (https://github.com/BLAKE3-team/BLAKE3-specs): object ids, and ids keyed with a dataset's id key."""
 
+import hashlib
 from collections.abc import Iterable
 
 from blake3 import blake3
@@ -10,6 +11,16 @@ Buffer = bytes | bytearray | memoryview
 def hash_bytes(data: Buffer) -> bytes:
     """Return H(data), 32 bytes."""
     return blake3(data).digest()
+
+
+def sha256(data: Buffer) -> bytes:
+    """Return SHA-256 of *data* (FIPS 180-4): what RFC 6962 builds the audit log's tree with."""
+    return hashlib.sha256(data).digest()
+
+
+def sha256_stream() -> "hashlib._Hash":
+    """Return SHA-256 to be fed piece by piece."""
+    return hashlib.sha256()
 
 
 def hash_all(parts: Iterable[Buffer]) -> bytes:

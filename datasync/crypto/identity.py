@@ -1,37 +1,85 @@
 """An identity: what one person or machine reads with (X-Wing) and signs with (Ed25519), and the datasets it trusts.
 
-The file is TOML, 0600, owner-checked after opening. Secrets are never shown by repr. Raises `NotFound`, `WrongKey`
-(unusable file), `UsageError` (permissions).
+Its secrets may be sealed with a passphrase (Argon2id); its public halves, the trusted dataset ids and the public halves
+of its recovery identity stay readable. Secrets are never shown by repr. `crypto.identity_file` is its file.
 """
 
-import os
-import stat
-import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
-from datasync.crypto.kdf import random_bytes
-from datasync.crypto.recipients import KEY_PAIR_SEED_BYTES, MLKEM_SEED_BYTES, KeyPair, Recipient
-from datasync.crypto.signatures import SigningKey, signer_text
-from datasync.errors import NotFound, UsageError, WrongKey
+from datasync.crypto.aead import open_box, seal_box
+from datasync.crypto.kdf import Argon2Cost, derive, passphrase_key, random_bytes
+from datasync.crypto.recipients import KEY_PAIR_SEED_BYTES, KeyPair, Recipient
+from datasync.crypto.signatures import SigningKey
+from datasync.errors import IntegrityError, WrongKey
 
-IDENTITY_LIMIT_BYTES = 1024 * 1024
 SIGNING_SEED_BYTES = 32
+RECOVERY_SEED_BYTES = 32
+SALT_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PublicIdentity:
+    """What others need to know of an identity: what keys are wrapped to, and who signs."""
+
+    recipient: Recipient
+    signer: bytes
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SealedSecrets:
+    """An identity's secrets under a passphrase."""
+
+    salt: bytes
+    cost: Argon2Cost
+    box: bytes
+
+    @classmethod
+    def seal(cls, secrets: bytes, signer: bytes, passphrase: str) -> "SealedSecrets":
+        """Seal *secrets* of the identity that signs as *signer*."""
+        salt, cost = random_bytes(SALT_BYTES), Argon2Cost()
+        return cls(salt, cost, seal_box(passphrase_key(passphrase, salt, cost), "identity", signer, secrets))
+
+    def open(self, signer: bytes, passphrase: str) -> bytes:
+        """Return the secrets; raise `WrongKey`."""
+        try:
+            return open_box(passphrase_key(passphrase, self.salt, self.cost), "identity", signer, self.box)
+        except IntegrityError as error:
+            if "expected Argon2id" in str(error):
+                raise
+            raise WrongKey("the passphrase does not open this identity") from None
 
 
 @dataclass(frozen=True, repr=False)
 class Identity:
-    """The raw secrets, and the dataset ids that this identity was told to trust."""
+    """The raw secrets, the dataset ids that this identity was told to trust, and who recovers it."""
 
     seed: bytes
     signing_seed: bytes
     trust: tuple[str, ...] = ()
+    recovery: PublicIdentity | None = None
+    sealed: SealedSecrets | None = None
 
     @classmethod
     def generate(cls) -> "Identity":
         """Return a fresh identity."""
         return cls(random_bytes(KEY_PAIR_SEED_BYTES), random_bytes(SIGNING_SEED_BYTES))
+
+    @classmethod
+    def from_recovery(cls, seed: bytes) -> "Identity":
+        """Return the recovery identity that the 32 bytes of a kit make."""
+        reading = derive(seed, b"datasync/v1/recovery/reading", KEY_PAIR_SEED_BYTES)
+        return cls(reading, derive(seed, b"datasync/v1/recovery/signing", SIGNING_SEED_BYTES))
+
+    @classmethod
+    def from_secrets(cls, secrets: bytes) -> "Identity":
+        """Return the identity of these secrets, as `secrets` gives them."""
+        return cls(secrets[:KEY_PAIR_SEED_BYTES], secrets[KEY_PAIR_SEED_BYTES:])
+
+    @property
+    def secrets(self) -> bytes:
+        """Both seeds, one after the other."""
+        return self.seed + self.signing_seed
 
     @cached_property
     def key_pair(self) -> KeyPair:
@@ -48,67 +96,19 @@ class Identity:
         """The public half that others grant access to."""
         return self.key_pair.recipient
 
+    @property
+    def public(self) -> PublicIdentity:
+        """Both public halves."""
+        return PublicIdentity(self.recipient, self.signing_key.public)
 
-def write_identity(path: Path, identity: Identity) -> None:
-    """Create the file at *path* (0600), never over an existing one."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        raise UsageError(f"identity {path}: expected no file there, found one: it is not overwritten") from None
-    with os.fdopen(fd, "w") as file:
-        file.write(_render(identity))
-        file.flush()
-        os.fsync(fd)
+    def with_passphrase(self, passphrase: str) -> "Identity":
+        """Return the same identity, to be kept under *passphrase*."""
+        return replace(self, sealed=SealedSecrets.seal(self.secrets, self.signing_key.public, passphrase))
 
+    def trusting(self, dataset: str) -> "Identity":
+        """Return the same identity, which also trusts *dataset*."""
+        return replace(self, trust=tuple(dict.fromkeys((*self.trust, dataset))))
 
-def _render(identity: Identity) -> str:
-    return (
-        "# datasync identity: whoever has this file reads and signs as you. Keep it secret, keep a copy.\n"
-        f'recipient = "{identity.recipient.text}"\n'
-        f'signer = "{signer_text(identity.signing_key.public)}"\n'
-        f'mlkem_seed = "{identity.seed[:MLKEM_SEED_BYTES].hex()}"\n'
-        f'x25519 = "{identity.seed[MLKEM_SEED_BYTES:].hex()}"\n'
-        f'ed25519 = "{identity.signing_seed.hex()}"\n'
-        f"trust = [{', '.join(f'{item!r}' for item in identity.trust)}]\n"
-    )
-
-
-def read_identity(path: Path) -> Identity:
-    """Return the identity in *path*."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        raise NotFound(
-            f"identity {path}: expected the file, found none: run `datasync init`, or set DATASYNC_IDENTITY"
-        ) from None
-    except OSError as error:
-        raise UsageError(f"identity {path}: cannot be opened: {error.strerror}") from None
-    with os.fdopen(fd, "rb") as file:
-        _check_owner(path, os.fstat(fd))
-        text = file.read(IDENTITY_LIMIT_BYTES)
-    try:
-        fields = tomllib.loads(text.decode())
-        seed = bytes.fromhex(fields["mlkem_seed"]) + bytes.fromhex(fields["x25519"])
-        identity = Identity(
-            seed, bytes.fromhex(fields["ed25519"]), tuple(str(item) for item in fields.get("trust", ()))
-        )
-        lengths = len(identity.seed), len(identity.signing_seed)
-    except (ValueError, KeyError, TypeError):  # the text is secret, so the parser's own words are not shown
-        lengths = (0, 0)
-    if lengths != (KEY_PAIR_SEED_BYTES, SIGNING_SEED_BYTES):
-        raise WrongKey(
-            f"identity {path}: expected the TOML keys mlkem_seed, x25519 and ed25519 in hex, found something else"
-        )
-    return identity
-
-
-def _check_owner(path: Path, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise UsageError(f"identity {path}: expected a regular file")
-    if status.st_uid != os.geteuid():
-        raise UsageError(f"identity {path}: expected to be owned by uid {os.geteuid()}, found {status.st_uid}")
-    if status.st_mode & 0o077:
-        raise UsageError(
-            f"identity {path}: expected mode 0600, found {status.st_mode & 0o777:04o}: run chmod 600 {path}"
-        )
+    def recovered_by(self, recovery: PublicIdentity) -> "Identity":
+        """Return the same identity, with *recovery* as who recovers it."""
+        return replace(self, recovery=recovery)

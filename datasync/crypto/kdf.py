@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.hashes import SHA512
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from datasync.errors import IntegrityError
+from datasync.errors import IntegrityError, NoSpace, UsageError
 
 KEY_BYTES = 32
 ARGON2_MIN_KIB = 64 * 1024  # RFC 9106's second recommended option: 64 MiB, 3 passes
@@ -104,6 +104,14 @@ class Argon2Cost:
 def passphrase_key(passphrase: str, salt: bytes, cost: Argon2Cost) -> bytes:
     """Return the 32 bytes that Argon2id makes of *passphrase* (UTF-8 of its NFC form)."""
     cost.check()
-    secret = unicodedata.normalize("NFC", passphrase).encode()
+    try:
+        secret = unicodedata.normalize("NFC", passphrase).encode()
+    except UnicodeEncodeError:  # its own words show the passphrase
+        secret = b""
+    if not secret:
+        raise UsageError("passphrase: expected at least one character, all of them UTF-8")
     kdf = Argon2id(salt=salt, length=KEY_BYTES, iterations=cost.passes, lanes=cost.lanes, memory_cost=cost.memory)
-    return kdf.derive(secret)
+    try:
+        return kdf.derive(secret)
+    except MemoryError:
+        raise NoSpace(f"passphrase: Argon2id needs {cost.memory} KiB of memory here, found less") from None

@@ -1,11 +1,15 @@
-"""Heads, tags, relocations and condemned lists (docs/format.md, section 12)."""
+"""Heads, tags, relocations, condemned lists and policies (docs/format.md, section 12)."""
+
+from typing import Annotated
+
+import msgspec
 
 from datasync.errors import FormatError
 from datasync.format.encoding import U8, U32, U63, Id, Record, decode
 from datasync.format.names import is_name
 from datasync.format.packref import check_table
 from datasync.model.entries import FORM_RAW, FORM_ZSTD, PackRef
-from datasync.model.limits import CHUNK_BYTES, PACK_BYTES, PACK_CHUNKS
+from datasync.model.limits import CHUNK_BYTES, PACK_BYTES, PACK_CHUNKS, POLICY_BYTES, POLICY_FILES
 
 
 class Head(Record, frozen=True):
@@ -77,6 +81,27 @@ class Condemned(Record, frozen=True):
     previous: Id
     created: U63
     packs: tuple[tuple[Id, U63], ...]
+
+
+class PolicyBundle(Record, frozen=True):
+    """The files of the policy in force: (name, text), sorted by name."""
+
+    dataset: Id
+    number: U63
+    previous: Id
+    created: U63
+    files: Annotated[tuple[tuple[str, str], ...], msgspec.Meta(min_length=1, max_length=POLICY_FILES)]
+
+
+def read_policy(body: bytes, what: str) -> PolicyBundle:
+    """Return the policy in *body*; what its files say is the policy engine's to check."""
+    found = decode(PolicyBundle, body, what)
+    names = [name for name, _ in found.files]
+    if names != sorted(set(names)) or not all(map(is_name, names)):
+        raise FormatError(f"{what}: expected files sorted by name, each once, with names that keep the rule")
+    if sum(len(text.encode()) for _, text in found.files) > POLICY_BYTES:
+        raise FormatError(f"{what}: expected at most {POLICY_BYTES} bytes in all files")
+    return found
 
 
 def read_tags(body: bytes, what: str) -> Tags:

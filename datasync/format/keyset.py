@@ -7,7 +7,7 @@ import msgspec
 from datasync.errors import FormatError
 from datasync.format.encoding import U8, U32, U63, Id, Record, decode, encode
 from datasync.model.ids import ZERO_ID
-from datasync.model.limits import SLOTS
+from datasync.model.limits import KMS_BLOB_BYTES, SLOTS
 
 SUITE = 1
 EPOCH_MAX = 65_535
@@ -63,6 +63,11 @@ class Keyset(Record, frozen=True):
     public: tuple[EpochPublic, ...]
     slots: Annotated[tuple[Slot, ...], msgspec.Meta(max_length=SLOTS)]
 
+    @property
+    def shredded(self) -> bool:
+        """True for the last keyset of a dataset whose keys were destroyed."""
+        return not self.name
+
 
 class SealedParams(Record, frozen=True):
     """Parameters of the HPKE kinds: the sealed slot key."""
@@ -79,11 +84,21 @@ class Argon2Params(Record, frozen=True):
     lanes: U32
 
 
+class KmsParams(Record, frozen=True):
+    """Parameters of the KMS kinds: the slot key as the service wrapped it."""
+
+    blob: Annotated[bytes, msgspec.Meta(min_length=1, max_length=KMS_BLOB_BYTES)]
+
+
 def read_keyset(body: bytes, what: str) -> Keyset:
     """Return the keyset in *body*."""
     keyset = decode(Keyset, body, what)
     if keyset.suite != SUITE:
         raise FormatError(f"{what}: expected suite {SUITE}, found {keyset.suite}")
+    if keyset.shredded:
+        if keyset.chain or keyset.public or keyset.slots or keyset.version < 2 or keyset.previous == ZERO_ID:
+            raise FormatError(f"{what}: a keyset without a name has to be the last of a shredded dataset, without keys")
+        return keyset
     if [link.epoch for link in keyset.chain] != list(range(1, keyset.epoch)) or len(keyset.public) != keyset.epoch:
         raise FormatError(f"{what}: expected a chain and public keys for each of {keyset.epoch} epochs")
     ids = [slot.id for slot in keyset.slots]
@@ -112,3 +127,8 @@ def read_sealed_params(slot: Slot, what: str) -> SealedParams:
 def read_argon2_params(slot: Slot, what: str) -> Argon2Params:
     """Return a passphrase slot's parameters."""
     return decode(Argon2Params, slot.params, what)
+
+
+def read_kms_params(slot: Slot, what: str) -> KmsParams:
+    """Return a KMS slot's parameters."""
+    return decode(KmsParams, slot.params, what)

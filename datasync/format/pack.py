@@ -17,7 +17,17 @@ HEAD = 4
 TAGS = 5
 RELOCATIONS = 6
 CONDEMNED = 7
-TYPE_NAMES = {1: "data pack", 2: "metadata pack", 3: "snapshot", 4: "head", 5: "tags", 6: "relocations", 7: "condemned"}
+POLICY = 8
+TYPE_NAMES = {
+    1: "data pack",
+    2: "metadata pack",
+    3: "snapshot",
+    4: "head",
+    5: "tags",
+    6: "relocations",
+    7: "condemned",
+    8: "policy",
+}
 DERIVED = 1
 SEALED = 2
 SEALED_KEY_BYTES = {DERIVED: 0, SEALED: 1_168}

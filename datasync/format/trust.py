@@ -39,10 +39,14 @@ class TrustRoot(Record, frozen=True):
     threshold: Annotated[int, msgspec.Meta(ge=1, le=SIGNATURES)]
     principals: Annotated[tuple[Principal, ...], msgspec.Meta(min_length=1, max_length=PRINCIPALS)]
 
-    def with_role(self, roles: int, *, removed: bool = False) -> dict[bytes, Principal]:
-        """Return the principals that have any of *roles*, by signer; those that were removed only when asked for."""
+    def with_role(self, roles: int, *, removed: bool = False, at: int = 0) -> dict[bytes, Principal]:
+        """Return the principals that have any of *roles*, by signer; those that were removed only when asked for,
+        and none whose time had ended *at* that time (ms).
+        """
         return {
-            item.signer: item for item in self.principals if item.roles & roles and (removed or item.removed is None)
+            item.signer: item
+            for item in self.principals
+            if item.roles & roles and (removed or item.removed is None) and not (item.until and at >= item.until)
         }
 
 

@@ -17,9 +17,11 @@ from datasync.errors import IntegrityError, NotFound
 from datasync.format import pack as packs
 from datasync.format.names import dataset_prefix, pack_name
 from datasync.format.names import numbered as numbered_name
+from datasync.format.page import Page
 from datasync.format.snapshot import PageRef
 from datasync.model.entries import FILE, ChunkRef, ListRef, PackRef, StoredChunk
 from datasync.model.limits import PACK_BYTES
+from datasync.repository.id_set import IdSet
 from datasync.repository.keyring import Keyring
 from datasync.repository.manifest import ManifestReader, stored_chunk
 from datasync.repository.numbered import NumberedObject
@@ -28,10 +30,14 @@ from datasync.repository.snapshots import History, Snapshot
 from datasync.repository.tags import read_all
 
 MISSING_NAMED = 100  # deleted snapshots that are named one by one
+PACKS_NAMED = 10_000  # missing packs that are named one by one
+PACK_NUMBERS = 4096  # packs whose number in the database is remembered
+REPORT_PAGES = 16
 
 _TABLES = """
 PRAGMA journal_mode = OFF;
-CREATE TABLE packs (n INTEGER PRIMARY KEY, id BLOB UNIQUE, size INTEGER, type INTEGER);
+PRAGMA cache_size = -32768;
+CREATE TABLE packs (n INTEGER PRIMARY KEY, id BLOB UNIQUE, size INTEGER, type INTEGER, found INTEGER);
 CREATE TABLE refs (pack INTEGER, position INTEGER, id BLOB, raw INTEGER, stored INTEGER, form INTEGER, offset INTEGER,
                    keyed BLOB, PRIMARY KEY (pack, position, id, offset, raw, stored, form)) WITHOUT ROWID;
 """
@@ -68,7 +74,7 @@ class _Check:
         self._db = sqlite3.connect("")
         self._db.executescript(_TABLES)
         self._numbers: dict[bytes, int] = {}
-        self._pages: set[bytes] = set()
+        self._pages = IdSet()
         self.result = CheckResult()
 
     def run(self, *, read_data: bool, sample: float) -> CheckResult:
@@ -76,11 +82,12 @@ class _Check:
         self._attempt("tags", lambda: read_all(self._history))
         for snapshot in self._snapshots():
             self.result.snapshots += 1
-            self._attempt(snapshot.name, partial(self._snapshot, snapshot))
+            self._attempt(snapshot.name, partial(self._snapshot, snapshot, with_chunks=read_data))
             self._report(self.result)
         self._check_presence()
         if read_data:
             self._read_packs(sample)
+        self._pages.close()
         self._db.close()
         return self.result
 
@@ -121,18 +128,36 @@ class _Check:
             name = self._history.prefix("snapshots") + numbered_name(number)
             self.result.problems.append(f"{name}: snapshot {number} is not in the repository: it was deleted")
 
-    def _snapshot(self, snapshot: Snapshot) -> None:
-        reader = ManifestReader(self._history.store, self._keyring, snapshot)
-        for ref, pack, page, _ in reader.pages(skip=frozenset(self._pages)):
+    def _snapshot(self, snapshot: Snapshot, *, with_chunks: bool) -> None:
+        reader = ManifestReader(self._history, snapshot)
+        for ref, pack, page, _ in reader.pages(skip=self._pages):
             self._pages.add(ref.id)
             self.result.pages += 1
-            self._refer(packs.METADATA, reader.id_key, [_place(ref, pack)])
-            for entry in page.entries:
-                self._refer(
-                    packs.METADATA, reader.id_key, [_place(item, page.packs[item.pack]) for item in entry.lists]
-                )
-                self._refer(packs.DATA, reader.id_key, reader.chunks(entry, page))
-                self.result.files += entry.kind == FILE
+            if with_chunks:
+                self._refer(packs.METADATA, reader.id_key, [_place(ref, pack)])
+                self._refer_all(reader, page)
+            else:
+                self._number(pack, packs.METADATA)
+                self._need_all(reader, page)
+            self.result.files += sum(entry.kind == FILE for entry in page.entries)
+            if self.result.pages % REPORT_PAGES == 0:
+                self._report(self.result)
+
+    def _need_all(self, reader: ManifestReader, page: Page) -> None:
+        """Note the packs that *page* needs; what lies where in them only matters to who reads them."""
+        of_chunks, of_lists = reader.packs_of_page(page)
+        for type_, found in ((packs.DATA, of_chunks), (packs.METADATA, of_lists)):
+            for pack in found.values():
+                self._number(pack, type_)
+        for entry in page.entries:
+            for chunk in reader.chunks(entry, page) if entry.lists else ():
+                self._number(chunk.pack, packs.DATA)
+
+    def _refer_all(self, reader: ManifestReader, page: Page) -> None:
+        for entry in page.entries:
+            lists = [_place(*reader.list_place(item, page)) for item in entry.lists]
+            self._refer(packs.METADATA, reader.id_key, lists)
+            self._refer(packs.DATA, reader.id_key, reader.chunks(entry, page))
 
     def _refer(self, type_: int, id_key: bytes, chunks: Iterable[StoredChunk]) -> None:
         rows = (
@@ -143,38 +168,44 @@ class _Check:
     def _number(self, pack: PackRef, type_: int) -> int:
         n = self._numbers.get(pack.id)
         if n is None:
-            n = self._numbers[pack.id] = len(self._numbers)
-            self._db.execute("INSERT INTO packs VALUES (?, ?, ?, ?)", (n, pack.id, pack.size, type_))
+            row = (pack.id, pack.size, type_)
+            self._db.execute("INSERT OR IGNORE INTO packs VALUES (NULL, ?, ?, ?, 0)", row)
+            n = int(self._db.execute("SELECT n FROM packs WHERE id = ?", row[:1]).fetchone()[0])
+            if len(self._numbers) >= PACK_NUMBERS:
+                self._numbers.clear()
+            self._numbers[pack.id] = n
         return n
 
     def _check_presence(self) -> None:
         prefix = dataset_prefix(self._history.dataset) + "packs/"
-        found: set[bytes] = set()
         for item in self._history.store.list(prefix):
             try:
                 pack_id = bytes.fromhex(item.name.rpartition("/")[2])
             except ValueError:
                 self.result.problems.append(f"{item.name}: not the name of a pack")
                 continue
-            known = self._db.execute("SELECT size FROM packs WHERE id = ?", (pack_id,)).fetchone()
+            known = self._db.execute("SELECT n, size FROM packs WHERE id = ?", (pack_id,)).fetchone()
             if known is None:
                 self.result.unreferenced_packs += 1
                 continue
-            found.add(pack_id)
-            if known[0] != item.size:
-                self.result.problems.append(f"{item.name}: expected {known[0]} bytes, found {item.size}")
-        self.result.packs = len(self._numbers)
-        for pack_id in self._numbers:
-            if pack_id not in found:
-                self.result.problems.append(
-                    f"{pack_name(self._history.dataset, pack_id)}: "
-                    "a snapshot needs this pack, the store does not have it"
-                )
+            self._db.execute("UPDATE packs SET found = 1 WHERE n = ?", known[:1])
+            if known[1] != item.size:
+                self.result.problems.append(f"{item.name}: expected {known[1]} bytes, found {item.size}")
+        self.result.packs, missing = self._db.execute("SELECT count(*), count(*) - sum(found) FROM packs").fetchone()
+        self._name_missing(missing or 0)
+
+    def _name_missing(self, missing: int) -> None:
+        rows = self._db.execute("SELECT id FROM packs WHERE found = 0 ORDER BY n LIMIT ?", (PACKS_NAMED,))
+        for (pack_id,) in rows:
+            self.result.problems.append(
+                f"{pack_name(self._history.dataset, pack_id)}: a snapshot needs this pack, the store does not have it"
+            )
+        if missing > PACKS_NAMED:
+            self.result.problems.append(f"and {missing - PACKS_NAMED} packs more that the store does not have")
 
     def _read_packs(self, sample: float) -> None:
         chooser = random.SystemRandom()
-        rows = self._db.execute("SELECT n, id, size, type FROM packs ORDER BY n").fetchall()
-        for n, pack_id, size, type_ in rows:
+        for n, pack_id, size, type_ in self._db.execute("SELECT n, id, size, type FROM packs ORDER BY n"):
             if sample < 1 and chooser.random() >= sample:
                 continue
             name = pack_name(self._history.dataset, pack_id)

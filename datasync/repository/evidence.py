@@ -5,28 +5,35 @@ other back. Deleting it loses evidence, not data. The rules are pure: `advance_*
 `RollbackError`.
 """
 
+import base64
 import fcntl
 import json
 import os
+import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from datasync.crypto.hashing import hash_bytes
 from datasync.errors import IntegrityError, RollbackError
 
 Mark = tuple[int, str]  # number and hash in hex
+MARKS = ("trust", "keyset", "snapshot", "policy")
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The newest trust root, keyset, head and snapshot accepted here, and the newest verified signed time in ms."""
+    """The newest trust root, keyset, head, snapshot and policy accepted here, and the newest signed time in ms."""
 
     trust: Mark = (0, "")
     keyset: Mark = (0, "")
     head: int = 0
     snapshot: Mark = (0, "")
+    policy: Mark = (0, "")
     time: int = 0
     pinned: bool = False
     name: str = ""
+    proof: str = ""
+    """The newest accepted snapshot's signed body, in base64: what its writer can not deny."""
 
 
 def advance(what: str, known: Mark, found: Mark) -> Mark:
@@ -51,9 +58,11 @@ def merge(mine: Known, other: Known) -> Known:
         _later("keyset", mine.keyset, other.keyset),
         max(mine.head, other.head),
         _later("snapshot", mine.snapshot, other.snapshot),
+        _later("policy", mine.policy, other.policy),
         max(mine.time, other.time),
         mine.pinned or other.pinned,
         mine.name or other.name,
+        (mine if mine.snapshot >= other.snapshot and mine.proof else other).proof,
     )
 
 
@@ -71,13 +80,15 @@ class Evidence:
     def _load(self) -> Known:
         try:
             fields = json.loads(self._path.read_text())
-            marks = {key: (int(fields[key][0]), str(fields[key][1])) for key in ("trust", "keyset", "snapshot")}
+            kept = MARKS if "policy" in fields else MARKS[:3]  # a file from before there were policies
+            marks = {key: (int(fields[key][0]), str(fields[key][1])) for key in kept}
             return Known(
                 **marks,
                 head=int(fields["head"]),
                 time=int(fields["time"]),
                 pinned=bool(fields["pinned"]),
                 name=str(fields["name"]),
+                proof=str(fields.get("proof", "")),
             )
         except FileNotFoundError:
             return Known()
@@ -89,19 +100,48 @@ class Evidence:
 
     def note_trust(self, number: int, digest: bytes) -> None:
         """Accept this trust root as the newest, or raise `RollbackError`."""
-        self.known = replace(self.known, trust=advance("trust root", self.known.trust, (number, digest.hex())))
+        self.known = replace(self.known, trust=self._advance("trust root", self.known.trust, (number, digest.hex())))
 
     def note_keyset(self, number: int, digest: bytes) -> None:
         """Accept this keyset as the newest, or raise `RollbackError`."""
-        self.known = replace(self.known, keyset=advance("keyset", self.known.keyset, (number, digest.hex())))
+        self.known = replace(self.known, keyset=self._advance("keyset", self.known.keyset, (number, digest.hex())))
 
-    def note_snapshot(self, seq: int, digest: bytes) -> None:
-        """Accept this snapshot as the newest, or raise `RollbackError`."""
-        self.known = replace(self.known, snapshot=advance("snapshot", self.known.snapshot, (seq, digest.hex())))
+    def note_snapshot(self, seq: int, digest: bytes, signed: bytes) -> None:
+        """Accept this snapshot as the newest, or raise `RollbackError`; *signed* is its signed body."""
+        mark = self._advance("snapshot", self.known.snapshot, (seq, digest.hex()), signed)
+        self.known = replace(self.known, snapshot=mark, proof=base64.b64encode(signed).decode())
 
-    def note_head(self, number: int) -> None:
-        """Accept this head as the newest, or raise `RollbackError`."""
-        self.known = replace(self.known, head=advance("head", (self.known.head, ""), (number, ""))[0])
+    def note_policy(self, number: int, digest: bytes) -> None:
+        """Accept this policy as the newest, or raise `RollbackError`."""
+        self.known = replace(self.known, policy=advance("policy", self.known.policy, (number, digest.hex())))
+
+    def note_head(self, number: int, signed: bytes) -> None:
+        """Accept this head as the newest, or raise `RollbackError`; *signed* is its signed body."""
+        mark = self._advance("head", (self.known.head, ""), (number, ""), signed)
+        self.known = replace(self.known, head=mark[0])
+
+    def _advance(self, what: str, known: Mark, found: Mark, signed: bytes = b"") -> Mark:
+        try:
+            return advance(what, known, found)
+        except RollbackError as error:
+            raise self.refusal(str(error), {f"{what} {found[0]}": signed} if signed else {}) from None
+
+    def refusal(self, why: str, offered: dict[str, bytes]) -> RollbackError:
+        """Return the refusal *why*, once what this machine knows and what the store *offered* are kept side by side."""
+        kept = {"refused": why, "time": int(time.time() * 1000), "known": asdict(self.known)}
+        kept["offered"] = {name: base64.b64encode(data).decode() for name, data in offered.items()}
+        text = json.dumps(kept, indent=1)
+        folder = self._path.parent.parent / "refused"
+        path = folder / f"{self._path.stem[:16]}-{hash_bytes(why.encode()).hex()[:16]}.json"
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not path.exists():  # the first time is what counts
+                temporary = path.with_suffix(f".{os.getpid()}")
+                temporary.write_text(text)
+                os.replace(temporary, path)
+        except OSError as error:  # the refusal stands all the same
+            return RollbackError(f"{why} (the evidence could not be kept: {error.strerror})")
+        return RollbackError(f"{why}; evidence: {path}")
 
     def note_time(self, time: int) -> None:
         """Remember a verified signed time in ms."""

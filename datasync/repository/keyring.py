@@ -14,10 +14,15 @@ from datasync.crypto.recipients import HYBRID, KEY_PAIR_SEED_BYTES, KeyPair
 from datasync.errors import IntegrityError, WrongKey
 from datasync.format import pack as packs
 from datasync.format.keyset import EpochPublic, Keyset, Link
+from datasync.format.labels import EPOCH_BYTES, HolderLabel, read_label, write_label
 from datasync.format.names import is_name
 from datasync.format.pack import PackHeader
 
 OPENERS_KEPT = 1024  # derived pack keys remembered; 32 GiB worth of full packs
+
+
+class UnknownEpoch(IntegrityError):
+    """Sealed in an epoch that this keyset does not have: changed bytes, or a keyset that is not the newest."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -49,11 +54,15 @@ class Keyring:
         """False for who holds the metadata key alone."""
         return self.epochs[self.epoch].root is not None
 
+    def require_data(self) -> None:
+        """Raise `WrongKey` for who may not read files."""
+        self.material(packs.DATA, self.epoch)
+
     def material(self, type_: int, epoch: int) -> bytes:
         """Return the epoch key that packs of *type_* derive from."""
         keys = self.epochs.get(epoch)
         if not 1 <= epoch <= self.keyset_epoch:
-            raise IntegrityError(
+            raise UnknownEpoch(
                 f"dataset {self.dataset.hex()[:16]}: epoch {epoch} does not exist, the keyset has {self.keyset_epoch}"
             )
         if keys is None:
@@ -100,9 +109,27 @@ class Keyring:
         except WrongKey:
             raise IntegrityError("the sealed pack key was not made for this dataset, or was changed") from None
 
+    def sealed_id_key(self) -> bytes:
+        """Return the id key that a snapshot carries: none, ids are the dataset's."""
+        return b""
+
     def seal_name(self, name: str) -> bytes:
         """Return the dataset's *name*, sealed for the keyset."""
         return seal_box(self.epochs[self.epoch].metadata, "name", self.dataset, name.encode())
+
+    def seal_label(self, kind: str, context: bytes, label: HolderLabel) -> bytes:
+        """Return the label of a slot or principal (*kind*), sealed under the current epoch."""
+        box = seal_box(self.epochs[self.epoch].metadata, kind, context, write_label(label))
+        return self.epoch.to_bytes(EPOCH_BYTES, "little") + box
+
+    def open_label(self, kind: str, context: bytes, sealed: bytes) -> HolderLabel:
+        """Return what `seal_label` sealed; an absent label is an empty one."""
+        if not sealed:
+            return HolderLabel("", b"", b"")
+        keys = self.epochs.get(int.from_bytes(sealed[:EPOCH_BYTES], "little"))
+        if keys is None:
+            raise IntegrityError(f"the label of a {kind} was sealed in an epoch that the keyset does not have")
+        return read_label(open_box(keys.metadata, kind, context, sealed[EPOCH_BYTES:]), f"label of a {kind}")
 
 
 def _pack_info(bound: bytes) -> bytes:

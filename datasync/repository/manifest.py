@@ -1,6 +1,6 @@
 """Manifests: reading the pages of a snapshot in order, and cutting entries into pages (docs/format.md, section 10)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from datasync.crypto.hashing import keyed_hash
 from datasync.crypto.recipients import HYBRID
@@ -13,8 +13,8 @@ from datasync.model.limits import KIB, MIB, PAGE_BYTES
 from datasync.repository.ahead import ahead
 from datasync.repository.chunks import read_chunks
 from datasync.repository.keyring import Keyring, key_pair
-from datasync.repository.snapshots import Snapshot
-from datasync.storage.protocol import ObjectStore
+from datasync.repository.relocate import refresh
+from datasync.repository.snapshots import History, Snapshot
 
 PAGES_AT_ONCE = 8  # pages of one request round
 ENTRIES_PER_PAGE = 4096
@@ -30,22 +30,26 @@ _PACK_BYTES = 128
 
 
 class ManifestReader:
-    """Reads a snapshot's entries, verified, in order; memory holds a few pages."""
+    """Reads a snapshot's entries, verified, in order; memory holds a few pages.
 
-    def __init__(self, store: ObjectStore, keyring: Keyring, snapshot: Snapshot) -> None:
-        self._store = store
-        self._keyring = keyring
+    What it says of places is true now: of a chunk that was re-sealed since, its new pack.
+    """
+
+    def __init__(self, history: History, snapshot: Snapshot) -> None:
+        self._store = history.store
+        self._keyring = history.keyring
+        self._moved = refresh(history)
         self.snapshot = snapshot
-        self.id_key = _id_key(keyring, snapshot)
+        self.id_key = _id_key(self._keyring, snapshot)
 
     def pages(
-        self, *, start: int = 0, end: int | None = None, skip: frozenset[bytes] = frozenset()
+        self, *, start: int = 0, end: int | None = None, skip: Collection[bytes] = frozenset()
     ) -> Iterator[tuple[PageRef, PackRef, Page, bytes]]:
         """Yield each page with its reference, its pack and its plaintext; refuse pages that do not follow each other.
 
         *start* and *end* choose pages by number, *skip* leaves pages out by id; then parents are not checked.
         """
-        refs = [pair for pair in self.snapshot.pages()[start:end] if pair[0].id not in skip]
+        refs = [self._page_place(*pair) for pair in self.snapshot.pages()[start:end] if pair[0].id not in skip]
         whole = not start and end is None and not skip
         rounds = (refs[start : start + PAGES_AT_ONCE] for start in range(0, len(refs), PAGES_AT_ONCE))
         last, parents = b"", [b""]
@@ -79,15 +83,59 @@ class ManifestReader:
     def chunk_lists(self, entry: Entry, page: Page) -> Iterator[tuple[ListRef | None, list[StoredChunk]]]:
         """Yield a file's chunks, those of each chunk list together; without lists all at once, under None."""
         if not entry.lists:
-            yield None, [stored_chunk(chunk, page.packs) for chunk in entry.chunks]
+            yield None, [self._place(stored_chunk(chunk, page.packs)) for chunk in entry.chunks]
             return
         lengths: list[int] = []
         for item in entry.lists:
-            chunks, table = self._chunk_list(item, page.packs[item.pack])
+            chunks, table = self._chunk_list(*self.list_place(item, page))
             lengths += [chunk.raw for chunk in chunks]
-            yield item, [stored_chunk(chunk, table) for chunk in chunks]
+            yield item, [self._place(stored_chunk(chunk, table)) for chunk in chunks]
         if entry.holes:
             check_borders(entry.holes, lengths, f"{self.snapshot.name}: {entry.path!r}")
+
+    def _place(self, chunk: StoredChunk) -> StoredChunk:
+        """Return *chunk* with the place that it has now."""
+        if self._moved is None or chunk.pack.epoch == self._keyring.epoch:
+            return chunk
+        moved = self._moved.find(chunk.id)
+        if moved is None:
+            return chunk
+        return StoredChunk(chunk.id, chunk.raw, moved.stored, moved.form, moved.pack, moved.position, moved.offset)
+
+    def _page_place(self, ref: PageRef, pack: PackRef) -> tuple[PageRef, PackRef]:
+        old = StoredChunk(ref.id, ref.raw, ref.stored, ref.form, pack, ref.position, ref.offset)
+        new = self._place(old)
+        if new is old:
+            return ref, pack
+        here = (new.stored, new.form, 0, new.position, new.offset)
+        return PageRef(ref.id, ref.raw, *here, ref.entries, ref.bytes, ref.first), new.pack
+
+    def list_place(self, item: ListRef, page: Page) -> tuple[ListRef, PackRef]:
+        """Return a chunk list's reference and pack as they are now."""
+        old = StoredChunk(item.id, item.raw, item.stored, item.form, page.packs[item.pack], item.position, item.offset)
+        new = self._place(old)
+        return ListRef(item.id, item.raw, new.stored, new.form, 0, new.position, new.offset, item.bytes), new.pack
+
+    def packs_of_page(self, page: Page) -> tuple[dict[bytes, PackRef], dict[bytes, PackRef]]:
+        """Return the packs that the page's own chunks lie in now, and those of its chunk lists, by id.
+
+        What lies in chunk lists is not among them.
+        """
+        if self._moved is None:  # told by the table alone: an unchanged million entries cost little
+            chunks = {chunk.pack for entry in page.entries for chunk in entry.chunks}
+            lists = {item.pack for entry in page.entries for item in entry.lists}
+            of_chunks, of_lists = ([page.packs[index] for index in some] for some in (chunks, lists))
+        else:
+            of_chunks = [
+                self._place(stored_chunk(chunk, page.packs)).pack for entry in page.entries for chunk in entry.chunks
+            ]
+            of_lists = [self.list_place(item, page)[1] for entry in page.entries for item in entry.lists]
+        return {pack.id: pack for pack in of_chunks}, {pack.id: pack for pack in of_lists}
+
+    def packs_of_list(self, item: ListRef, page: Page) -> Iterator[bytes]:
+        """Yield the packs of older epochs that a chunk list names, wherever its chunks lie now."""
+        _, table = self._chunk_list(*self.list_place(item, page))
+        yield from (pack.id for pack in table if pack.epoch < self._keyring.epoch)
 
     def _chunk_list(self, item: ListRef, pack: PackRef) -> tuple[tuple[ChunkRef, ...], tuple[PackRef, ...]]:
         blob = read_chunks(self._store, self._keyring, packs.METADATA, self.id_key, [(pack, item)])[0]

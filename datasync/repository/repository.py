@@ -5,17 +5,15 @@ because this identity owns it, or was told to (`TrustPins`), or a person said so
 `WrongKey`, `UntrustedError`, `IntegrityError`.
 """
 
-import json
-import os
+import getpass
+import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from datasync.crypto.hashing import hash_bytes
-from datasync.crypto.identity import Identity
 from datasync.crypto.kdf import random_bytes
-from datasync.crypto.recipients import Recipient
 from datasync.errors import (
     AlreadyExists,
     IntegrityError,
@@ -28,29 +26,21 @@ from datasync.errors import (
 )
 from datasync.format.marker import NAMINGS, Marker, read_marker, write_marker
 from datasync.format.names import DATASETS, MARKER, check_name, dataset_prefix
-from datasync.model.ids import ID_BYTES
-from datasync.model.limits import MARKER_BYTES
+from datasync.format.trust import OWNER
+from datasync.model.limits import LABEL_NAME_BYTES, MARKER_BYTES
 from datasync.repository import numbered
+from datasync.repository.belief import Holder, believe, check_trust_time, may_deposit, was_told
+from datasync.repository.deposits import DepositKeyring, Deposits
 from datasync.repository.evidence import Evidence
+from datasync.repository.holders import Grantee
 from datasync.repository.keyring import Keyring
-from datasync.repository.keysets import ReadKeyset, first_keyset, load_keyset, open_keyset
+from datasync.repository.keysets import Closed, ReadKeyset, Shredded, first_keyset, load_keyset, open_keyset
+from datasync.repository.known_names import KnownNames
 from datasync.repository.local import LocalCopies
+from datasync.repository.relocations import Relocations
 from datasync.repository.snapshots import History
 from datasync.repository.trust import Trusted, first_trust_root, load_trust
 from datasync.storage.protocol import ObjectStore
-
-Ask = Callable[[str, str], bool]
-"""Asks a person whether a dataset (name, id in hex) is to be trusted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Who opens the repository: an identity, a passphrase or both; dataset ids told to trust; and whom to ask."""
-
-    identity: Identity | None = None
-    passphrase: str | None = field(default=None, repr=False)
-    trust: frozenset[str] = frozenset()
-    ask: Ask | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +61,11 @@ class OpenDataset:
     trusted: Trusted
     keyset: ReadKeyset
     history: History
+
+
+def own_name() -> str:
+    """Return what this identity is called in the slots that it makes for itself."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"[: LABEL_NAME_BYTES // 4]
 
 
 def marker_copies(paths: LocalPaths, store: ObjectStore) -> LocalCopies:
@@ -112,6 +107,7 @@ class Repository:
         self.state = paths.state / self.marker.repository
         self._evidence = paths.evidence
         self._copies = LocalCopies(self.state / "objects")
+        self.names = KnownNames(self.state / "names.json")
 
     def _read_marker(self) -> Marker:
         copies = marker_copies(self._paths, self.store)
@@ -158,12 +154,12 @@ class Repository:
 
         *newest* False trusts the keyset and trust root that this machine accepted last: no request is made for them.
         """
-        remembered = self._remembered().get(name)
+        remembered = self.names.all().get(name)
         if remembered is not None:
             opened = self._open(remembered, name, newest=newest)
             if opened is not None:
                 return opened
-        found, closed = self._open_each(name)
+        found, closed, strangers = self._open_each(name)
         if len(found) > 1:
             ids = " and ".join(item.id.hex() for item in found)
             raise IntegrityError(
@@ -171,12 +167,39 @@ class Repository:
                 "revoke or shred the one that is not wanted"
             )
         if not found:
-            raise self._not_found(name, closed)
-        self._remember(name, found[0].id)
+            raise strangers[0] if strangers else self._not_found(name, closed)
+        self.names.keep(name, found[0].id)
         return found[0]
 
-    def _not_found(self, name: str, closed: int) -> NotFound | WrongKey:
-        others = f"; {closed} datasets here have no slot for this identity" if closed else ""
+    def open_known(self, dataset: bytes, name: str) -> OpenDataset | None:
+        """Open the dataset whose trust root a person vouches for, and remember it as *name*; None when it is another's
+        name.
+        """
+        self.holder = replace(self.holder, trust=self.holder.trust | {dataset.hex()})
+        opened = self._open(dataset, name, newest=True)
+        if opened is not None:
+            self.names.keep(name, dataset)
+        return opened
+
+    def reload(self, dataset: bytes) -> OpenDataset | None:
+        """Open the dataset anew, nothing of it remembered; raise as opening does."""
+        return self._open(dataset, None, newest=True)
+
+    def forget_dataset(self, dataset: bytes, name: str) -> int:
+        """Remove this machine's copies and records of *dataset*, evidence excepted; return how many files."""
+        self.names.forget(name)
+        short = dataset.hex()[:32]
+        copies = (self.state / "objects").glob(f"*{dataset.hex()}*")
+        found = [*self.state.glob(f"{short}*"), *copies]
+        for path in found:
+            path.unlink(missing_ok=True)
+        return len(found)
+
+    def _not_found(self, name: str, closed: list[WrongKey]) -> NotFound | WrongKey:
+        late = [error for error in closed if isinstance(error, Closed)]
+        if late:
+            return WrongKey(f"dataset {name!r}: not among those that open in {self.store.url}; {late[0]}")
+        others = f"; {len(closed)} datasets here have no slot for this identity" if closed else ""
         text = f"dataset {name!r}: not in {self.store.url}{others}"
         return (
             WrongKey(f"{text}: ask the owner for access, or set DATASYNC_IDENTITY")
@@ -185,33 +208,44 @@ class Repository:
         )
 
     def open_all(self) -> tuple[list[OpenDataset], int]:
-        """Return every dataset that this holder opens and trusts, and how many it does not open."""
-        found, closed = self._open_each(None)
+        """Return every dataset that this holder opens and trusts, and how many it does not open or trust; raise
+        `UntrustedError` when it opens some and trusts none.
+        """
+        found, closed, strangers = self._open_each(None)
+        if strangers and not found:
+            raise strangers[0]
         self._check_remembered({item.id for item in found})
-        return sorted(found, key=lambda item: item.name), closed
+        return sorted(found, key=lambda item: item.name), len(closed) + len(strangers)
 
     def _check_remembered(self, found: set[bytes]) -> None:
         """Refuse a listing that lacks a dataset which this machine has opened."""
-        for name, dataset in self._remembered().items():
+        for name, dataset in self.names.all().items():
             if dataset not in found and dataset not in self.dataset_ids():
                 raise RollbackError(
                     f"dataset {name!r} ({dataset.hex()[:16]}): this machine has seen it in {self.store.url}: it was "
-                    f"deleted or rolled back (if that is meant, remove {self._names_path()})"
+                    f"deleted or rolled back (if that is meant, remove {self.names.path})"
                 )
 
-    def _open_each(self, name: str | None) -> tuple[list[OpenDataset], int]:
-        found, closed = [], 0
+    def _open_each(self, name: str | None) -> tuple[list[OpenDataset], list[WrongKey], list[UntrustedError]]:
+        """Return what opens, why others are closed, and those that open and that nothing vouches for: anybody who may
+        write to the store can plant such a one, which must not stand in the way of the others.
+        """
+        found: list[OpenDataset] = []
+        closed: list[WrongKey] = []
+        strangers: list[UntrustedError] = []
         for dataset in self.dataset_ids():
             try:
                 opened = self._open(dataset, name, newest=True)
-            except WrongKey:
-                closed += 1
+            except WrongKey as error:
+                closed.append(error)
+            except UntrustedError as error:
+                strangers.append(error)
             except NotFound:
                 # its maker died between trust root and keyset, or somebody planted a name: there is nothing to open
                 continue
             else:
                 found += [opened] if opened is not None else []
-        return found, closed
+        return found, closed, strangers
 
     def _open(self, dataset: bytes, wanted: str | None, *, newest: bool) -> OpenDataset | None:
         """Open *dataset*; None when *wanted* is another's name. Trust is asked for only when the name fits."""
@@ -232,10 +266,28 @@ class Repository:
                     f"(if the repository was made anew, remove {self._paths.state / 'markers'})"
                 ) from None
             raise
-        keyring, name = open_keyset(keyset, self.holder.identity, self.holder.passphrase)
+        now = max(int(self._clock() * 1000), known.time)
+        try:
+            keyring, name = open_keyset(keyset, self.holder.secrets, now)
+        except WrongKey:
+            if wanted is None or not may_deposit(self.holder, dataset, trusted, now):
+                raise
+            if not was_told(self.holder, dataset, wanted, evidence):
+                raise Closed(
+                    f"this identity may push into {dataset.hex()[:16]}… and can not read its name: run the line "
+                    "that its owner's grant printed (`datasync key accept`)"
+                ) from None
+            check_trust_time(self.holder, wanted, trusted, now)
+            return self._open_deposits(dataset, wanted, trusted, keyset, evidence)
+        except Shredded as error:
+            error.owners = frozenset(trusted.root.with_role(OWNER, at=now))
+            if known.pinned:
+                evidence.save()  # so that no older keyset is believed later
+            raise
         if wanted is not None and name != wanted:
             return None
-        self._believe(dataset, name, trusted, evidence)
+        believe(self.holder, dataset, name, trusted, evidence)
+        check_trust_time(self.holder, name, trusted, now)
         if evidence.known != known:
             evidence.save()
         return OpenDataset(
@@ -247,26 +299,39 @@ class Repository:
     ) -> History:
         signer = self.holder.identity.signing_key if self.holder.identity else None
         hashed = self.marker.naming == "hashed"
-        return History(self.store, dataset, keyring, trusted, keyset, evidence, hashed, signer, self._clock)
+        moved = Relocations(self.state / f"{dataset.hex()[:32]}.relocations.db")
+        return History(self.store, dataset, keyring, trusted, keyset, evidence, hashed, signer, self._clock, moved)
 
-    def _believe(self, dataset: bytes, name: str, trusted: Trusted, evidence: Evidence) -> None:
+    def _open_deposits(
+        self, dataset: bytes, name: str, trusted: Trusted, keyset: ReadKeyset, evidence: Evidence
+    ) -> OpenDataset:
         identity = self.holder.identity
-        told = self.holder.trust | set(identity.trust if identity else ())
-        own = identity is not None and identity.signing_key.public in trusted.founders
-        if evidence.known.pinned and evidence.known.name == name:
-            return
-        if own or dataset.hex() in told or (self.holder.ask is not None and self.holder.ask(name, dataset.hex())):
-            evidence.pin(name)
-            return
-        raise UntrustedError(
-            f"dataset {name!r}: nothing on this machine vouches for its trust root {dataset.hex()}: "
-            "compare that with what the owner told you, then pass --trust or set DATASYNC_TRUST"
+        if identity is None:
+            raise WrongKey(f"dataset {name!r}: pushing into it needs the identity that it was granted to")
+        evidence.pin(name)
+        evidence.save()
+        keyring = DepositKeyring(keyset.keyset, identity.signing_seed)
+        hashed = self.marker.naming == "hashed"
+        history = Deposits(
+            self.store,
+            dataset,
+            keyring,
+            trusted,
+            keyset,
+            evidence,
+            hashed,
+            identity.signing_key,
+            self._clock,
+            kept=self.state / f"{dataset.hex()[:32]}-{identity.signing_key.public.hex()[:16]}.deposit",
         )
+        return OpenDataset(dataset, name, keyring, trusted, keyset, history)
 
     # making
 
-    def create_dataset(self, name: str, recipients: list[Recipient], passphrase: str | None) -> OpenDataset:
-        """Make the dataset *name*, owned and written by this identity."""
+    def create_dataset(self, name: str) -> OpenDataset:
+        """Make the dataset *name*, owned and written by this identity and its recovery identity, if there is one;
+        a passphrase that is at hand gets a slot too.
+        """
         check_name(name, "dataset")
         identity = self.holder.identity
         if identity is None:
@@ -274,37 +339,20 @@ class Repository:
                 f"dataset {name!r}: making it needs an identity: run `datasync init`, or set DATASYNC_IDENTITY"
             )
         created = int(self._clock() * 1000)
-        root = first_trust_root(identity.signing_key, created)
+        me, recovery = identity.signing_key.public, identity.recovery
+        root = first_trust_root(identity.signing_key, [recovery.signer] if recovery else [], created)
         dataset = hash_bytes(root)
-        everyone = [identity.recipient, *(item for item in recipients if item != identity.recipient)]
-        keyset = first_keyset(dataset, name, dataset, identity.signing_key, everyone, passphrase, created)
+        grantees = [Grantee(own_name(), identity.recipient, signer=me)]
+        if recovery is not None:
+            grantees.append(Grantee("recovery", recovery.recipient, signer=recovery.signer))
+        if self.holder.secrets.passphrase is not None:
+            grantees.append(Grantee("passphrase", passphrase=self.holder.secrets.passphrase))
+        keyset = first_keyset(dataset, name, dataset, identity.signing_key, grantees, created)
         hashed = self.marker.naming == "hashed"
         numbered.create(self.store, dataset_prefix(dataset) + "trust/", 1, root, hashed=hashed)
         numbered.create(self.store, dataset_prefix(dataset) + "keyset/", 1, keyset, hashed=hashed)
-        self._remember(name, dataset)
+        self.names.keep(name, dataset)
         opened = self._open(dataset, name, newest=True)
         if opened is None:
             raise IntegrityError(f"dataset {name!r}: it was made and does not open under its name")
         return opened
-
-    # names
-
-    def _names_path(self) -> Path:
-        return self.state / "names.json"
-
-    def _remembered(self) -> dict[str, bytes]:
-        try:
-            found = {
-                str(name): bytes.fromhex(dataset)
-                for name, dataset in json.loads(self._names_path().read_text()).items()
-            }
-        except (FileNotFoundError, ValueError, AttributeError, TypeError):
-            return {}  # only a cache: a damaged one is made anew
-        return {name: dataset for name, dataset in found.items() if len(dataset) == ID_BYTES}
-
-    def _remember(self, name: str, dataset: bytes) -> None:
-        names = {key: value.hex() for key, value in self._remembered().items()} | {name: dataset.hex()}
-        self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = self._names_path().with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(names))
-        os.replace(temporary, self._names_path())

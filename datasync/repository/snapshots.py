@@ -13,7 +13,7 @@ import msgspec
 
 from datasync.crypto.hashing import hash_all, hash_bytes
 from datasync.crypto.signatures import SigningKey
-from datasync.errors import AlreadyExists, IntegrityError, NotAuthorized, NotFound, RollbackError, StorageUnavailable
+from datasync.errors import AlreadyExists, IntegrityError, NotAuthorized, NotFound, StorageUnavailable
 from datasync.format import pack as packs
 from datasync.format.control import Head
 from datasync.format.encoding import decode, encode
@@ -24,11 +24,12 @@ from datasync.model.entries import PackRef
 from datasync.model.ids import ZERO_ID
 from datasync.model.limits import PACK_BYTES
 from datasync.repository import numbered
-from datasync.repository.control import ControlObject, open_control, seal_control
+from datasync.repository.control import ControlObject, open_control, seal_control, signed_body
 from datasync.repository.evidence import Evidence
 from datasync.repository.keyring import Keyring
 from datasync.repository.keysets import ReadKeyset
 from datasync.repository.numbered import NumberedObject
+from datasync.repository.relocations import Relocations
 from datasync.repository.trust import WRITERS, Trusted
 from datasync.storage.protocol import ObjectStore
 
@@ -46,6 +47,7 @@ class Snapshot:
     signer: bytes
     lists: list[bytes] = field(repr=False)
     stored: int
+    signed: bytes = field(repr=False, default=b"")
 
     def pages(self) -> "list[tuple[PageRef, PackRef]]":
         """Return every page reference with its pack, in order."""
@@ -69,11 +71,12 @@ class KeysMoved(StorageUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class FoundHead:
-    """The newest head: its object's name, its content, and the hash of its stored bytes."""
+    """The newest head: its object's name, its content, the hash of its stored bytes, and its signed body."""
 
     name: str
     head: Head
     digest: bytes
+    signed: bytes = field(repr=False)
 
 
 @dataclass(slots=True)
@@ -89,6 +92,13 @@ class History:
     hashed: bool
     signer: SigningKey | None = None
     clock: Callable[[], float] = time.time
+    relocations: Relocations | None = None
+    _ancestors: dict[bytes, bytes] = field(default_factory=dict, repr=False)  # of marks of removed writers
+
+    @property
+    def reads(self) -> bool:
+        """False for a push-only writer."""
+        return True
 
     def now(self) -> int:
         """Return the later of the local clock and the newest verified signed time, in ms."""
@@ -105,13 +115,14 @@ class History:
         found = numbered.newest(self.store, self.prefix("heads"))
         if found is None:
             if self.evidence.known.head:
-                raise RollbackError(
+                raise self.evidence.refusal(
                     f"dataset {self.dataset.hex()[:16]}: this machine has seen head {self.evidence.known.head}, "
-                    "the store has none: it was emptied or rolled back"
+                    "the store has none: it was emptied or rolled back",
+                    {},
                 )
             return None
         head = self._read_head(found)
-        self.evidence.note_head(head.head.number)
+        self.evidence.note_head(head.head.number, head.signed)
         self.evidence.note_time(head.head.issued)
         return head
 
@@ -119,10 +130,10 @@ class History:
         data = numbered.read(self.store, item, limit=PACK_BYTES)
         opened = open_control(self.keyring, packs.HEAD, data, item.name)
         head = decode(Head, opened.body, item.name)
-        self.trusted.require(opened.signers, WRITERS, item.name)
+        self.trusted.require(opened.signers, WRITERS, item.name, at=head.issued)
         if head.number != item.number or head.dataset != self.dataset:
             raise IntegrityError(f"{item.name}: it says head {head.number} of dataset {head.dataset.hex()[:16]}")
-        return FoundHead(item.name, head, opened.digest)
+        return FoundHead(item.name, head, opened.digest, opened.signed)
 
     def newest(self, *, fresh: bool = True) -> Snapshot | None:
         """Return the head's snapshot, None for a dataset without one.
@@ -135,9 +146,10 @@ class History:
         head = found.head
         memory = self.evidence.known.snapshot[0] > 0
         if fresh and not memory and head.expires < self.now():
-            raise RollbackError(
+            raise self.evidence.refusal(
                 f"{found.name}: the newest head expired and this machine has never seen the dataset: it may be "
-                f"a replay; push once to renew it, or name the exact snapshot: NAME@{head.snapshot.hex()[:16]}"
+                f"a replay; push once to renew it, or name the exact snapshot: NAME@{head.snapshot.hex()[:16]}",
+                {found.name: found.signed},
             )
         snapshot = self.read(head.seq, expected=head.snapshot)
         self._note(snapshot)
@@ -148,7 +160,7 @@ class History:
         prefix = self.prefix("snapshots")
         if not self.hashed:
             try:
-                return self._read(NumberedObject(prefix + numbered_name(seq), seq, None, 0.0), expected)
+                return self._read_known(NumberedObject(prefix + numbered_name(seq), seq, None, 0.0), expected)
             except NotFound:
                 pass  # it may have been made while the repository's naming was the other
         found = [
@@ -165,7 +177,13 @@ class History:
             raise NotFound(f"snapshot {seq} of dataset {self.dataset.hex()[:16]}: not in the repository")
         if len(found) > 1:
             raise numbered.conflict(found[0], found[1])
-        return self._read(found[0], expected)
+        return self._read_known(found[0], expected)
+
+    def _read_known(self, item: NumberedObject, expected: bytes | None) -> Snapshot:
+        snapshot = self._read(item, expected)
+        if expected is None:
+            self._check_removed(snapshot)
+        return snapshot
 
     def _read(self, item: NumberedObject, expected: bytes | None = None) -> Snapshot:
         data = numbered.read(self.store, item, limit=PACK_BYTES)
@@ -183,10 +201,12 @@ class History:
             raise IntegrityError(f"{item.name}: it says epoch {body.epoch}, it was sealed in epoch {opened.epoch}")
         if [hash_bytes(data) for data in opened.rest] != list(body.lists):
             raise IntegrityError(f"{item.name}: its page lists are not those that were signed")
-        return Snapshot(digest, body, self._writer(opened, body, digest, item.name), opened.rest, len(data))
+        return Snapshot(
+            digest, body, self._writer(opened, body, digest, item.name), opened.rest, len(data), opened.signed
+        )
 
     def _writer(self, opened: ControlObject, body: Body, digest: bytes, what: str) -> bytes:
-        self.trusted.require(opened.signers, WRITERS, what, removed=True)
+        self.trusted.require(opened.signers, WRITERS, what, at=body.created, removed=True)
         signer = opened.signers[0]
         removed = (
             self.trusted.root.with_role(WRITERS, removed=True)[signer].removed
@@ -198,6 +218,23 @@ class History:
                 f"{what}: its writer was removed after snapshot {removed[0]}, or it has several signers"
             )
         return signer
+
+    def _check_removed(self, snapshot: Snapshot) -> None:
+        """Refuse a snapshot of a removed writer that the last one accepted from it does not descend from: its key can
+        still sign another object for an old number.
+        """
+        mark = self.trusted.root.with_role(WRITERS, removed=True)[snapshot.signer].removed
+        if mark is None:
+            return
+        seq, known = mark
+        while seq > snapshot.body.seq:
+            if known not in self._ancestors:
+                self._ancestors[known] = self.read(seq, expected=known).body.previous
+            seq, known = seq - 1, self._ancestors[known]
+        if known != snapshot.id:
+            raise IntegrityError(
+                f"{snapshot.name}: expected {known.hex()[:16]}, found another one of a removed writer: it was replaced"
+            )
 
     def _note(self, snapshot: Snapshot) -> None:
         """Advance the high-water mark to *snapshot*; refuse unless it and the mark are of one line.
@@ -211,23 +248,24 @@ class History:
             return
         if seq and snapshot.body.seq > seq:
             self._check_descends(snapshot, seq, bytes.fromhex(digest))
-        self.evidence.note_snapshot(snapshot.body.seq, snapshot.id)
+        self.evidence.note_snapshot(snapshot.body.seq, snapshot.id, snapshot.signed)
         self.evidence.note_time(snapshot.body.created)
 
     def _marked(self, seq: int, digest: str) -> Snapshot:
         try:
             return self.read(seq, expected=bytes.fromhex(digest))
         except IntegrityError as error:
-            raise RollbackError(f"snapshot {seq}: this machine has seen it: {error}") from None
+            raise self.evidence.refusal(f"snapshot {seq}: this machine has seen it: {error}", {}) from None
 
     def _check_descends(self, newer: Snapshot, seq: int, digest: bytes) -> None:
         below = newer
         while below.body.seq > seq + 1:
             below = self.read(below.body.seq - 1, expected=below.body.previous)
         if below.body.previous != digest:
-            raise RollbackError(
+            raise self.evidence.refusal(
                 f"snapshot {seq}: expected {digest.hex()[:16]}…, "
-                f"{below.name} follows {below.body.previous.hex()[:16]}…: history was forked"
+                f"{below.name} follows {below.body.previous.hex()[:16]}…: history was forked",
+                {below.name: below.signed, newer.name: newer.signed},
             )
 
     def latest(self) -> Snapshot | None:
@@ -238,14 +276,16 @@ class History:
             if head is not None:
                 raise IntegrityError(f"{head.name}: the head names it, the store lists no snapshot: it was deleted")
             if self.evidence.known.snapshot[0]:
-                raise RollbackError(
+                raise self.evidence.refusal(
                     f"dataset {self.dataset.hex()[:16]}: this machine has seen snapshot "
-                    f"{self.evidence.known.snapshot[0]}, the store has none: it was emptied or rolled back"
+                    f"{self.evidence.known.snapshot[0]}, the store has none: it was emptied or rolled back",
+                    {},
                 )
             return None
         if head is not None and item.number < head.body.seq:
-            raise RollbackError(
-                f"{item.name}: the store lists snapshot {item.number} as the newest, the head names {head.body.seq}"
+            raise self.evidence.refusal(
+                f"{item.name}: the store lists snapshot {item.number} as the newest, the head names {head.body.seq}",
+                {head.name: head.signed},
             )
         if head is not None and item.number == head.body.seq:
             return head
@@ -259,7 +299,9 @@ class History:
 
     def read_object(self, item: NumberedObject) -> Snapshot:
         """Return the snapshot in *item*."""
-        return self._read(item, item.digest)
+        snapshot = self._read(item, item.digest)
+        self._check_removed(snapshot)
+        return snapshot
 
     # writing
 
@@ -268,9 +310,10 @@ class History:
         for kind, known in (("trust", self.trusted.root.version), ("keyset", self.keyset.keyset.version)):
             found = numbered.newest(self.store, self.prefix(kind))
             if found is None or found.number < known:
-                raise RollbackError(
+                raise self.evidence.refusal(
                     f"{self.prefix(kind)}: this machine has seen number {known}, "
-                    f"the store offers {found.number if found else 'none'}"
+                    f"the store offers {found.number if found else 'none'}",
+                    {},
                 )
             if found.number > known:
                 raise KeysMoved(
@@ -285,30 +328,37 @@ class History:
         """
         signer = self.require_writer()
         for _ in range(COMMIT_TRIES):
-            before = self.latest()
-            number = before.body.seq + 1 if before else 1
+            before, previous, then = self._before()
+            number = before + 1
             condemned()
-            created = max(self.now(), before.body.created if before else 0)
-            ready = msgspec.structs.replace(
-                body, seq=number, previous=before.id if before else ZERO_ID, created=created
-            )
+            ready = msgspec.structs.replace(body, seq=number, previous=previous, created=max(self.now(), then))
             data = seal_control(self.keyring.sealing(packs.SNAPSHOT), packs.SNAPSHOT, encode(ready), signer, lists)
             try:
                 numbered.create(self.store, self.prefix("snapshots"), number, data, hashed=self.hashed)
             except AlreadyExists:
                 continue
-            snapshot = Snapshot(hash_bytes(data), ready, signer.public, lists, len(data))
+            signed = signed_body(packs.SNAPSHOT, encode(ready), signer)
+            snapshot = Snapshot(hash_bytes(data), ready, signer.public, lists, len(data), signed)
             self._note(snapshot)
             self.publish(snapshot)
             return snapshot
         raise IntegrityError(f"dataset {self.dataset.hex()[:16]}: lost {COMMIT_TRIES} races for the next snapshot")
 
-    def publish(self, snapshot: Snapshot) -> None:
-        """Write a head for *snapshot* unless a head names a later one, or names it and has half of its life left."""
+    def _before(self) -> tuple[int, bytes, int]:
+        """Return seq, id and time of the snapshot that the next one follows; zeros before the first."""
+        newest = self.latest()
+        return (newest.body.seq, newest.id, newest.body.created) if newest else (0, ZERO_ID, 0)
+
+    def publish(self, snapshot: Snapshot, *, anew: bool = False) -> None:
+        """Write a head for *snapshot* unless a head names a later one, or names it and has half of its life left;
+        *anew*: write one all the same, so that it is sealed in the present epoch and signed by this identity.
+        """
         signer = self.require_writer()
         for _ in range(COMMIT_TRIES):
             found = self.head()
-            if found is not None and (found.head.seq > snapshot.body.seq or self._fresh(found.head, snapshot)):
+            if found is not None and (
+                found.head.seq > snapshot.body.seq or (self._fresh(found.head, snapshot) and not anew)
+            ):
                 return
             number = found.head.number + 1 if found else 1
             previous = found.digest if found else ZERO_ID
@@ -319,7 +369,7 @@ class History:
                 numbered.create(self.store, self.prefix("heads"), number, data, hashed=self.hashed)
             except AlreadyExists:
                 continue
-            self.evidence.note_head(number)
+            self.evidence.note_head(number, signed_body(packs.HEAD, encode(head), signer))
             return
         raise IntegrityError(f"dataset {self.dataset.hex()[:16]}: lost {COMMIT_TRIES} races for the next head")
 
@@ -332,8 +382,8 @@ class History:
             raise NotAuthorized(
                 f"dataset {self.dataset.hex()[:16]}: writing needs an identity, a passphrase alone only reads"
             )
-        if self.signer.public not in self.trusted.root.with_role(WRITERS):
-            raise NotAuthorized(
-                f"dataset {self.dataset.hex()[:16]}: this identity is not a writer of it: ask the owner"
-            )
+        if self.signer.public not in self.trusted.root.with_role(WRITERS, at=self.now()):
+            ended = self.signer.public in self.trusted.root.with_role(WRITERS)
+            why = "may not write any more: its time has ended" if ended else "is not a writer of it"
+            raise NotAuthorized(f"dataset {self.dataset.hex()[:16]}: this identity {why}: ask the owner")
         return self.signer

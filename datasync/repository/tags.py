@@ -26,7 +26,7 @@ def _table(history: History) -> tuple[int, bytes, dict[str, bytes], dict[str, Ta
         return 0, ZERO_ID, {}, {}
     opened = open_control(history.keyring, packs.TAGS, numbered.read(history.store, item, limit=PACK_BYTES), item.name)
     table = read_tags(opened.body, item.name)
-    history.trusted.require(opened.signers, TAGGERS, item.name)
+    history.trusted.require(opened.signers, TAGGERS, item.name, at=table.created)
     if table.number != item.number or table.dataset != history.dataset:
         raise IntegrityError(f"{item.name}: it says table {table.number} of dataset {table.dataset.hex()[:16]}")
     assignments = {name: _assignment(history, name, data, item.name) for name, data in table.tags}
@@ -37,8 +37,8 @@ def _assignment(history: History, name: str, data: bytes, table: str) -> TagAssi
     what = f"{table}: tag {name!r}"
     signed = read_signed(data, what)
     signers = check_signatures(signed, "tag", what)
-    history.trusted.require(signers, TAGGERS, what)
     found = decode(TagAssignment, signed.body, what)
+    history.trusted.require(signers, TAGGERS, what, at=found.created)
     if found.name != name or found.dataset != history.dataset:
         raise IntegrityError(f"{what}: the assignment is for tag {found.name!r} of dataset {found.dataset.hex()[:16]}")
     return found
@@ -48,7 +48,7 @@ def assign(history: History, name: str, snapshot: Snapshot | None) -> None:
     """Point the tag *name* at *snapshot*, or remove it with None; nothing is written when it points there already."""
     check_name(name, "tag")
     signer = history.signer
-    if signer is None or signer.public not in history.trusted.root.with_role(TAGGERS):
+    if signer is None or signer.public not in history.trusted.root.with_role(TAGGERS, at=history.now()):
         raise NotAuthorized(f"tag {name!r}: this identity may not set tags of the dataset: ask the owner")
     for _ in range(COMMIT_TRIES):
         number, digest, raw, assignments = _table(history)
@@ -71,3 +71,20 @@ def _write(history: History, signer: SigningKey, number: int, previous: bytes, r
     except AlreadyExists:
         return False
     return True
+
+
+def reissue(history: History) -> None:
+    """Write the table anew, each tag signed by this identity: in the present epoch, by nobody who was removed."""
+    signer = history.signer
+    if signer is None:
+        raise NotAuthorized("tags: setting them anew needs an identity")
+    for _ in range(COMMIT_TRIES):
+        number, digest, raw, assignments = _table(history)
+        if not number:
+            return
+        for name, item in assignments.items():
+            body = encode(item)
+            raw[name] = write_signed(body, [Signature(signer.public, signer.sign("tag", body))])
+        if _write(history, signer, number + 1, digest, raw):
+            return
+    raise IntegrityError(f"tags: lost {COMMIT_TRIES} races for the next table of tags")

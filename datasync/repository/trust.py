@@ -3,6 +3,7 @@
 The dataset id is the hash of version 1, so whoever knows the id knows whom to believe. Raises `IntegrityError` by name.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,9 +31,11 @@ class Trusted:
     digest: bytes
     founders: frozenset[bytes]
 
-    def require(self, signers: list[bytes], roles: int, what: str, *, removed: bool = False) -> None:
-        """Refuse an object that none of *signers* may sign; *removed*: may sign, or might before it was removed."""
-        allowed = self.root.with_role(roles, removed=removed)
+    def require(self, signers: list[bytes], roles: int, what: str, *, at: int, removed: bool = False) -> None:
+        """Refuse an object made *at* that time (ms, as signed) which none of *signers* might sign then;
+        *removed*: may sign, or might before it was removed.
+        """
+        allowed = self.root.with_role(roles, removed=removed, at=at)
         if not any(signer in allowed for signer in signers):
             names = ", ".join(signer_text(signer)[:16] for signer in signers)
             raise IntegrityError(f"{what}: signed by {names}…, whom the trust root does not list for it")
@@ -42,10 +45,11 @@ WRITERS = WRITER | PUSH_ONLY
 TAGGERS = OWNER | WRITER | TAGGER
 
 
-def first_trust_root(owner: SigningKey, created: int) -> bytes:
-    """Return trust root version 1 of a dataset whose one owner is also its writer."""
-    principal = Principal(owner.public, OWNER | WRITER, b"", created, 0, None)
-    body = write_trust(TrustRoot(1, ZERO_ID, ZERO_ID, created, 0, 1, (principal,)))
+def first_trust_root(owner: SigningKey, others: Iterable[bytes], created: int) -> bytes:
+    """Return trust root version 1 of a dataset that *owner* makes; *others* are the signers of further owners."""
+    signers = sorted({owner.public, *others})
+    principals = tuple(Principal(signer, OWNER | WRITER, b"", created, 0, None) for signer in signers)
+    body = write_trust(TrustRoot(1, ZERO_ID, ZERO_ID, created, 0, 1, principals))
     return write_plain(plain.TRUST, write_signed(body, [Signature(owner.public, owner.sign("trust", body))]))
 
 
@@ -59,9 +63,9 @@ def check_signatures(signed: Signed, kind: str, what: str) -> list[bytes]:
     return [item.signer for item in signed.signatures]
 
 
-def require_threshold(signers: list[bytes], root: TrustRoot, what: str) -> None:
-    """Refuse unless enough owners of *root* are among *signers*."""
-    owners = root.with_role(OWNER)
+def require_threshold(signers: list[bytes], root: TrustRoot, what: str, *, at: int) -> None:
+    """Refuse unless enough who owned by *root* at that time (ms, as signed) are among *signers*."""
+    owners = root.with_role(OWNER, at=at)
     found = sum(signer in owners for signer in signers)
     if found < root.threshold:
         raise IntegrityError(f"{what}: expected the signatures of {root.threshold} owners, found {found}")
@@ -70,6 +74,7 @@ def require_threshold(signers: list[bytes], root: TrustRoot, what: str) -> None:
 def load_trust(store: ObjectStore, copies: LocalCopies, dataset: bytes, newest: int | None = None) -> Trusted:
     """Follow the chain of *dataset* to its newest version, or to version *newest* when that is known."""
     prefix = dataset_prefix(dataset) + "trust/"
+    listed = newest is None
     if newest is None:
         found = numbered.newest(store, prefix)
         if found is None:
@@ -79,7 +84,12 @@ def load_trust(store: ObjectStore, copies: LocalCopies, dataset: bytes, newest: 
     for version in range(1, newest + 1):
         fetch = partial(numbered.read_number, store, prefix, version, limit=PLAIN_BYTES)
         follow = partial(_next, trusted, version=version, dataset=dataset)
-        trusted = copies.get(f"{prefix}{version}", fetch, follow)
+        try:
+            trusted = copies.get(f"{prefix}{version}", fetch, follow)
+        except NotFound as error:
+            if not listed:
+                raise
+            raise IntegrityError(f"{error}: the store lists trust root {newest}, so it was deleted") from None
     if trusted is None:
         raise RollbackError(f"dataset {dataset.hex()[:16]}: no trust root in the repository")
     return trusted
@@ -98,9 +108,9 @@ def _next(before: Trusted | None, data: bytes, version: int, dataset: bytes) -> 
     if root.version != version:
         raise IntegrityError(f"{what}: it says version {root.version}")
     if before is None:
-        require_threshold(signers, root, what)
+        require_threshold(signers, root, what, at=root.created)
         return Trusted(root, digest, frozenset(root.with_role(OWNER)))
     if root.previous != before.digest or root.dataset != dataset:
         raise IntegrityError(f"{what}: it does not follow version {version - 1} of this dataset")
-    require_threshold(signers, before.root, what)
+    require_threshold(signers, before.root, what, at=root.created)
     return Trusted(root, digest, before.founders)

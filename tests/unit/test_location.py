@@ -35,6 +35,11 @@ from datasync.storage.memory import MemoryStore
             "s3://bucket/p?endpoint=https%3A%2F%2FHost.Example&region=auto&addressing=virtual",
             StoreUrl("s3", "bucket", "p", "https://host.example", "auto", "virtual"),
         ),
+        ("gs://bucket/p?project=mine", StoreUrl("gs", "bucket", "p", options=(("project", "mine"),))),
+        ("az://box?account=acme", StoreUrl("az", "box", options=(("account", "acme"),))),
+        ("sftp://me@host:22/srv/data", StoreUrl("sftp", "me@host:22", "srv/data")),
+        ("webdav+https://host/x", StoreUrl("webdav+https", "host", "x")),
+        ("hdfs:///data", StoreUrl("hdfs", "", "data")),
         ("s3://bucket?endpoint=http://[::1]:9000", StoreUrl("s3", "bucket", "", "http://[::1]:9000")),
     ],
 )
@@ -53,7 +58,6 @@ def test_a_relative_path_and_the_home_directory_are_local() -> None:
     [
         ("", "expected a path or a URL"),
         ("/a\0b", "expected a path or a URL"),
-        ("ftp://host/x", "unknown scheme ftp://"),
         ("https://host/x", "unknown scheme https://"),
         ("s3://", "bucket"),
         ("s3:///prefix", "bucket"),
@@ -77,10 +81,12 @@ def test_a_relative_path_and_the_home_directory_are_local() -> None:
         ("file://host/x", "file:///absolute"),
         ("file:///x?region=y", "unknown option"),
         ("memory://", "memory://name"),
-        ("oss://bucket/x", "oss:// is not built in this version"),
-        ("cos://bucket/x", "cos:// is not built in this version"),
-        ("gs://bucket/x", "gs:// is not built in this version"),
-        ("az://bucket/x", "az:// is not built in this version"),
+        ("gs://bucket?region=x", "unknown option 'region'"),
+        ("az://b", "az://bucket/prefix"),
+        ("s3://bucket?kms_key=a%20b", "option 'kms_key' must be"),
+        ("sftp://host", "no path"),
+        ("sftp://ho st/x", "blanks"),
+        ("sftp://host:port/x", "sftp://user@host:port/path"),
     ],
 )
 def test_anything_else_is_one_clear_line(text: str, word: str) -> None:
@@ -99,6 +105,8 @@ def test_anything_else_is_one_clear_line(text: str, word: str) -> None:
         "https://user:hunter2@host/",
         "memory://user:hunter2@name",
         "file://user:hunter2@host/x",
+        "sftp://user:hunter2@host/x",
+        "webdav+https://user:hunter2@host/x",
     ],
 )
 def test_credentials_in_a_url_are_refused_and_not_repeated(text: str) -> None:

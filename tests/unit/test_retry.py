@@ -12,11 +12,12 @@ from datasync.errors import (
     NoSpace,
     NotAuthorized,
     NotFound,
+    SlowDown,
     StorageUnavailable,
 )
 from datasync.storage.memory import MemoryStore
 from datasync.storage.protocol import Created, ObjectStat
-from datasync.storage.retry import RetryBudget, RetryingStore, Surroundings
+from datasync.storage.retry import RetryBudget, RetryingStore, Surroundings, retry_after
 
 Calls = list[str]
 Errors = list[DatasyncError]
@@ -124,12 +125,67 @@ def test_other_bytes_under_the_name_are_already_exists(other: bytes) -> None:
     assert store.get("one", limit=100) == other
 
 
-def test_a_name_taken_at_the_first_try_is_already_exists_even_with_the_same_bytes() -> None:
+def test_a_name_taken_at_the_first_try_by_the_same_bytes_is_created() -> None:
+    """The network may deliver a request twice, and the second answer alone comes back."""
     store = FlakyStore()
     store.put_if_absent("one", b"bytes")
-    with pytest.raises(AlreadyExists):
-        retrying(store).put_if_absent("one", b"bytes")
-    assert store.calls == ["put", "put"]
+    assert isinstance(retrying(store).put_if_absent("one", b"bytes"), Created)
+    assert store.calls == ["put", "put", "get"]
+
+
+def test_a_name_that_is_said_to_be_taken_and_is_not_is_tried_again() -> None:
+    store = FlakyStore(AlreadyExists("one exists"))
+    assert isinstance(retrying(store).put_if_absent("one", b"bytes"), Created)
+    assert store.calls == ["put", "get", "put"]
+
+
+def test_a_server_that_goes_on_saying_so_is_unavailable() -> None:
+    store, clock = FlakyStore(), Clock()
+    errors: list[DatasyncError] = [AlreadyExists("one exists"), NotFound("no one")]
+    store.before = errors * 3
+    with pytest.raises(StorageUnavailable, match="has no such object"):
+        retrying(store, clock, attempts=3).put_if_absent("one", b"bytes")
+    assert store.calls == ["put", "get"] * 3
+    assert len(clock.pauses) == 2
+
+
+@pytest.mark.parametrize("call", ["get", "list", "stat", "delete"])
+def test_what_exists_is_no_reason_to_refuse_anything_but_a_put(call: str) -> None:
+    store = FlakyStore()
+    store.put_if_absent("one", b"x")
+    store.before = [AlreadyExists("one exists")]
+    calm = retrying(store)
+    calls: dict[str, Callable[[], object]] = {
+        "get": lambda: calm.get("one", limit=1),
+        "list": lambda: list(calm.list("one")),
+        "stat": lambda: calm.stat("one"),
+        "delete": lambda: calm.delete("one"),
+    }
+    calls[call]()
+    assert len(store.calls) == 3
+
+
+@pytest.mark.parametrize(("asked", "least"), [(7.0, 7.0), (0.0, 0.0), (3600.0, 60.0)])
+def test_no_try_begins_before_the_store_wants_it(asked: float, least: float) -> None:
+    store, clock = FlakyStore(SlowDown("busy", asked)), Clock()
+    RetryingStore(store, RetryBudget(base_seconds=1), clock.around(0.5)).put_if_absent("one", b"x")
+    assert clock.pauses == [least + 0.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("7", 7.0),
+        (" 0 ", 0.0),
+        ("", 0.0),
+        ("soon", 0.0),
+        ("-5", 0.0),
+        ("Mon, 30 Nov 2026 08:00:30 GMT", 30.0),
+        ("Mon, 30 Nov 2026 07:00:00 GMT", 0.0),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(text: str, seconds: float) -> None:
+    assert retry_after({"retry-after": text}, 1_796_025_600.0) == seconds
 
 
 @pytest.mark.parametrize("error", [NotAuthorized("no"), IntegrityError("bad"), NotFound("gone"), NoSpace("full")])

@@ -12,18 +12,20 @@ from datasync.crypto.aead import open_box, seal_box
 from datasync.crypto.hashing import hash_bytes, keyed_hash
 from datasync.crypto.identity import Identity
 from datasync.crypto.kdf import Argon2Cost, EpochKeys, FixedKeys, derive
+from datasync.crypto.kms.protocol import KMS_NAMES, parse_key_uri
 from datasync.crypto.recipients import KeyPair, Recipient
 from datasync.crypto.signatures import SigningKey, parse_signer, signer_text
 from datasync.crypto.slots import Binding
 from datasync.format import pack as packs
 from datasync.format import signed as plain
 from datasync.format.encoding import padme
-from datasync.format.keyset import Argon2Params, SealedParams, read_keyset
+from datasync.format.keyset import Argon2Params, KmsParams, SealedParams, read_keyset
 from datasync.format.names import check_name, numbered, pack_name, parse_numbered
 from datasync.format.signed import Signature, read_signed, write_plain, write_signed
 from datasync.model.entries import Entry
 from datasync.pull.fileid import file_id
 from datasync.repository.control import SIGN_KINDS, open_control, seal_control
+from datasync.repository.holders import Secrets
 from datasync.repository.keyring import Keyring, SealingKeys, key_pair, open_name, unchain
 from datasync.repository.keysets import ReadKeyset, open_keyset
 from datasync.repository.local import LocalCopies
@@ -34,6 +36,7 @@ from tests.vectors import generate
 from tests.vectors.cases import FILES, Case, changed, every, field, kind_of, load, must_refuse, named
 from tests.vectors.codecs import CODECS
 from tests.vectors.notation import to_bytes, to_json
+from tests.vectors.stand_in import StandIn
 
 
 def test_the_generator_makes_every_file_and_the_same_bytes_again() -> None:
@@ -188,6 +191,9 @@ def test_a_changed_ciphertext_is_refused(file: str, case: Case) -> None:
 def _open_slot(slot: SimpleNamespace, params: bytes, dataset: bytes, passphrase: str, **cost: int) -> bytes:
     binding = Binding(dataset, slot.epoch, to_bytes(slot.id), slot.kind, slot.scope)
     wrapped = to_bytes(slot.wrapped)
+    if slot.kind in KMS_NAMES:
+        blob = msgspec.msgpack.decode(params, type=KmsParams).blob
+        return slots.unwrap_with_kms(StandIn(slot.service, blob, to_bytes(slot.slot_key)), binding, blob, wrapped)
     if slot.kind != slots.KIND_ARGON2ID:
         pair = KeyPair(to_bytes(load("slots")["reader_seed"]))
         sealed = msgspec.msgpack.decode(params, type=SealedParams).sealed
@@ -197,25 +203,45 @@ def _open_slot(slot: SimpleNamespace, params: bytes, dataset: bytes, passphrase:
     return slots.unwrap_with_passphrase(passphrase, binding, found.salt, argon2, wrapped)
 
 
+def _slot_of(case: Case) -> Case:
+    """Return a slot's fields, and for a KMS kind which service opens it to what."""
+    found: Case = {**case["slot"], **{name: case[name] for name in ("service", "slot_key") if name in case}}
+    return found
+
+
 @every("slot")
 def test_a_slot_opens(file: str, case: Case) -> None:
     document = load(file)
     params = field(named(file, f"{case['name']}, params"), "bytes")
-    slot = SimpleNamespace(**case["slot"])
+    slot = SimpleNamespace(**_slot_of(case))
     assert _open_slot(slot, params, to_bytes(document["dataset"]), document["passphrase"]) == field(case, "carried")
+
+
+@every("slot")
+def test_a_key_service_is_told_the_slots_place_and_found_by_its_name(file: str, case: Case) -> None:
+    slot = case["slot"]
+    if slot["kind"] not in KMS_NAMES:
+        assert "service" not in case
+        return
+    binding = Binding(to_bytes(load(file)["dataset"]), slot["epoch"], to_bytes(slot["id"]), slot["kind"], slot["scope"])
+    assert slots.kms_context(binding) == case["context"]
+    assert parse_key_uri(case["service"]).fingerprint == to_bytes(slot["fingerprint"])
 
 
 @every("slot", "refusals")
 def test_a_slot_is_refused(file: str, case: Case) -> None:
     document, base, new = load(file), named(file, case["base"]), case["new"]
-    slot, passphrase, cost = dict(base["slot"]), document["passphrase"], {}
+    slot, passphrase, cost = _slot_of(base), document["passphrase"], {}
     if case["field"] == "passphrase":
         passphrase = new
     elif case["field"] not in slot:
         cost[case["field"]] = new
     elif case["field"] == "wrapped":
-        data, at = bytearray(to_bytes(slot["wrapped"])), int(new.split()[1])
-        data[at] ^= 1
+        data, (edit, at, *end) = bytearray(to_bytes(slot["wrapped"])), new.split()
+        if edit == "cut":
+            del data[int(at) : int(*end)]
+        else:
+            data[int(at)] ^= 1
         slot["wrapped"] = data.hex()
     else:
         slot[case["field"]] = new
@@ -280,8 +306,9 @@ def test_a_keyset_opens_from_its_newest_root_and_by_its_slots() -> None:
     assert hash_bytes(stored) == field(case, "object_hash")
     assert _open_keyset(body) == document["name"]
     found = ReadKeyset(read_keyset(body, "vector"), b"")
-    by_key = open_keyset(found, Identity(to_bytes(load("slots")["reader_seed"]), bytes(32)), None)
-    by_passphrase = open_keyset(found, None, load("slots")["passphrase"])
+    reader = Identity(to_bytes(load("slots")["reader_seed"]), bytes(32))
+    by_key = open_keyset(found, Secrets(reader), found.keyset.created)
+    by_passphrase = open_keyset(found, Secrets(passphrase=load("slots")["passphrase"]), found.keyset.created)
     assert by_key[1] == by_passphrase[1] == document["name"]
     assert by_key[0].fixed == by_passphrase[0].fixed
     assert by_key[0].fixed.id_key == to_bytes(load("ids")["id_key"])

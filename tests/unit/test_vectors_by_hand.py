@@ -141,6 +141,9 @@ def test_slots() -> None:
             secret = unicodedata.normalize("NFC", document["passphrase"]).encode()
             cost = {"iterations": found["passes"], "lanes": found["lanes"], "memory_cost": found["memory"]}
             key = Argon2id(salt=to_bytes(found["salt"]), length=32, **cost).derive(secret)
+        elif slot["kind"] >= 16:
+            key = to_bytes(case["slot_key"])
+            assert slot["fingerprint"] == blake3(b"datasync/v1/kms\0" + case["service"].encode()).hexdigest()
         else:
             sealed = kept[f"slot, {case['name']}"]
             assert (sealed["sealed"], to_bytes(sealed["info"])) == (found["sealed"], b"datasync/v1/slot\0" + binding)

@@ -8,6 +8,7 @@ from datasync.crypto.hashing import hash_bytes
 from datasync.format import control, keyset, marker, page, signed, snapshot, trust
 from datasync.format import pack as packs
 from datasync.format.encoding import decode, encode
+from datasync.format.labels import read_label
 
 Args = dict[str, Any]
 WHAT = "vector"
@@ -50,6 +51,7 @@ CODECS: dict[str, Codec] = {
     "trust": _structure(lambda data: trust.read_trust(data, WHAT)),
     "keyset": _structure(lambda data: keyset.read_keyset(data, WHAT)),
     "sealed-params": _structure(lambda data: keyset.read_sealed_params(_slot(data), WHAT)),
+    "kms-params": _structure(lambda data: keyset.read_kms_params(_slot(data), WHAT)),
     "argon2-params": _structure(lambda data: keyset.read_argon2_params(_slot(data), WHAT)),
     "pack-header": Codec(
         lambda data, args: packs.read_header(data, WHAT),
@@ -59,6 +61,7 @@ CODECS: dict[str, Codec] = {
         lambda data, args: packs.read_footer(data, args["header_size"], args["pack_size"], WHAT),
         lambda value, args: _footer(value),
     ),
+    "holder-label": _structure(lambda data: read_label(data, WHAT)),
     "page": _structure(lambda data: page.read_page(data, WHAT)),
     "chunk-list": Codec(
         lambda data, args: page.read_chunk_list(data, args["covered"], WHAT), lambda value, args: encode(value)
@@ -71,4 +74,5 @@ CODECS: dict[str, Codec] = {
     "relocations": _structure(lambda data: decode(control.RelocationsHeader, data, WHAT)),
     "relocation-page": _structure(lambda data: control.read_relocation_page(data, WHAT)),
     "condemned": _structure(lambda data: control.read_condemned(data, WHAT)),
+    "policy": _structure(lambda data: control.read_policy(data, WHAT)),
 }

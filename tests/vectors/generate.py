@@ -14,6 +14,7 @@ import sys
 from tests.vectors import sections_keys as keys
 from tests.vectors import sections_pages as pages
 from tests.vectors import sections_plain as plain
+from tests.vectors import sections_policy as policies
 from tests.vectors import sections_sealed as sealed
 from tests.vectors.fixed import FOLDER, KeptSeals
 
@@ -42,6 +43,7 @@ def documents() -> tuple[dict[str, str], int]:
         "tags": sealed.tags(),
         "relocations": sealed.relocations(),
         "condemned": sealed.condemned(),
+        "policy": policies.policy(),
         "hpke": keys.hpke(kept),
     }
     return {f"{name}.json": section.document() for name, section in found.items()}, kept.missing

@@ -13,7 +13,8 @@ from datasync.crypto.recipients import HYBRID, X25519
 from datasync.crypto.slots import Binding
 from datasync.format import signed as plain
 from datasync.format.encoding import encode
-from datasync.format.keyset import SUITE, Argon2Params, Keyset, SealedParams, Slot, write_keyset
+from datasync.format.keyset import SUITE, Argon2Params, Keyset, KmsParams, SealedParams, Slot, write_keyset
+from datasync.format.labels import HolderLabel, write_label
 from datasync.format.signed import write_plain, write_signed
 from datasync.repository.keyring import key_pair, link_epochs, public_keys
 from tests.vectors.fixed import (
@@ -30,8 +31,17 @@ from tests.vectors.fixed import (
 )
 from tests.vectors.section import Section, replaced
 from tests.vectors.sections_plain import DATASET, signature
+from tests.vectors.stand_in import StandIn
 from tests.vectors.two_keys import two_key_ciphertext
 
+KMS_URIS = (
+    "aws-kms://eu-central-1/1234abcd-12ab-34cd-56ef-1234567890ab",
+    "alibaba-kms://cn-hangzhou/key-hzz62f1cb66fa42qo0001",
+    "tencent-kms://ap-singapore/23e80852-1e38-11e9-b129-5cb9019b4b01",
+    "google-kms://projects/p1/locations/global/keyRings/ring/cryptoKeys/datasets",
+    "azure-kv://team.vault.azure.net/datasets/0123456789abcdef0123456789abcdef",
+    "vault://transit/datasets",
+)
 PASSPHRASE = "Ångström, correct horse"  # NFC and NFD differ
 
 
@@ -133,9 +143,23 @@ def _passphrase_slot() -> Slot:
     return _slot(binding, b"", encode(Argon2Params(salt, cost.memory, cost.passes, cost.lanes)), wrapped)
 
 
+def _kms_slots() -> list[tuple[str, Slot, StandIn]]:
+    found = []
+    for uri in KMS_URIS:
+        service = StandIn(uri, xof(f"blob of {uri}", 60))
+        with randomness(f"slot {uri}"):
+            binding = Binding(DATASET, 2, slots.new_slot_id(), service.uri.kind, slots.SCOPE_ROOT)
+            blob, wrapped = slots.wrap_for_kms(service, binding, _carried(slots.SCOPE_ROOT))
+        slot = _slot(binding, service.uri.fingerprint, encode(KmsParams(blob)), wrapped)
+        found.append((f"{service.uri.scheme}, root", slot, service))
+    return found
+
+
 def _slot(binding: Binding, fingerprint: bytes, params: bytes, wrapped: bytes) -> Slot:
+    public = READER.recipient.public if binding.kind == slots.KIND_HYBRID else b""
+    text = write_label(HolderLabel("laptop", public, OWNER_KEY.public if public else b""))
     with randomness("slot label"):
-        label = (2).to_bytes(4, "little") + seal_box(EPOCHS[2].metadata, "slot", binding.slot, b"laptop")
+        label = (2).to_bytes(4, "little") + seal_box(EPOCHS[2].metadata, "slot", binding.slot, text)
     return Slot(
         binding.slot, binding.kind, binding.scope, 2, label, fingerprint, params, wrapped, TIME, 0, OWNER_KEY.public
     )
@@ -143,7 +167,7 @@ def _slot(binding: Binding, fingerprint: bytes, params: bytes, wrapped: bytes) -
 
 @cache
 def all_slots(kept: KeptSeals) -> list[tuple[str, Slot]]:
-    """Return one slot of each kind and scope, by name."""
+    """Return one slot of each kind that a holder opens alone, and scope, by name."""
     return [*_recipient_slots(kept), ("argon2id, root", _passphrase_slot())]
 
 
@@ -154,8 +178,21 @@ def slot_section(kept: KeptSeals) -> Section:
         read = "argon2-params" if slot.kind == slots.KIND_ARGON2ID else "sealed-params"
         section.add(name, kind="slot", slot=msgspec.structs.replace(slot, params=b""), carried=_carried(slot.scope))
         section.structure(f"{name}, params", read, slot.params)
-    for base in ("hybrid, root, params", "argon2id, root, params"):
+    for name, slot, service in _kms_slots():
+        section.add(
+            name,
+            kind="slot",
+            slot=msgspec.structs.replace(slot, params=b""),
+            carried=_carried(slot.scope),
+            service=service.uri.name,
+            context=service.context,
+            slot_key=service.key,
+        )
+        section.structure(f"{name}, params", "kms-params", slot.params)
+    for base in ("hybrid, root, params", "argon2id, root, params", "vault, root, params"):
         section.refuse_encodings(base)
+    section.refuse_field("vault, root, params", "empty blob", [0], b"", "does not parse")
+    section.refuse_field("vault, root, params", "blob of 4097 bytes", [0], bytes(4097), "does not parse")
     section.refuse_field("argon2id, root, params", "salt of 16 bytes", [0], bytes(16), "does not parse")
     section.refuse_field("argon2id, root, params", "memory of 33 bits", [1], 2**32, "does not parse")
     for base, path, new, error, message in (
@@ -173,6 +210,16 @@ def slot_section(kept: KeptSeals) -> Section:
         ("argon2id, root", "passes", 65, "IntegrityError", "expected Argon2id of at least"),
         ("argon2id, root", "lanes", 0, "IntegrityError", "expected Argon2id of at least"),
         ("argon2id, root", "lanes", 17, "IntegrityError", "expected Argon2id of at least"),
+        ("vault, root", "scope", 2, "IntegrityError", "is not its slot key"),
+        ("vault, root", "epoch", 1, "IntegrityError", "is not its slot key"),
+        ("aws-kms, root", "id", bytes(16).hex(), "IntegrityError", "is not its slot key"),
+        ("aws-kms, root", "slot_key", xof("another slot key").hex(), "IntegrityError", "is not its slot key"),
+        ("aws-kms, root", "slot_key", bytes(31).hex(), "IntegrityError", "expected a slot key of 32 bytes"),
+        ("aws-kms, root", "wrapped", "flip 32", "IntegrityError", "the key commitment does not match"),
+        *(
+            (name, "wrapped", "cut 32 64", "IntegrityError", "expected a wrapped key of 112 bytes")
+            for name in ("hybrid, root", "x25519, root", "argon2id, root", "vault, root")
+        ),
     ):
         section.refusals.append(
             {
@@ -238,7 +285,33 @@ def keyset(kept: KeptSeals) -> Section:
     ):
         section.refuse_field("two epochs", why, path, new, "does not parse")
     _refuse_keys(section, body)
+    _labels(section)
+    _shredded(section)
     return section
+
+
+def _labels(section: Section) -> None:
+    for name, label in (
+        ("label of a reader", HolderLabel("Rita, lab 4", READER.recipient.public, b"")),
+        ("label of a writer", HolderLabel("build farm", READER.recipient.public, OWNER_KEY.public)),
+        ("label without keys", HolderLabel("", b"", b"")),
+    ):
+        section.structure(name, "holder-label", write_label(label))
+    section.refuse_encodings("label of a writer")
+    long = "a label whose name or signer is too long"
+    section.refuse_field("label of a writer", "signer of 31 bytes", [2], bytes(31), long)
+    section.refuse_field("label of a writer", "name of 257 bytes", [0], "n" * 257, long)
+    section.refuse_field("label of a writer", "name as bytes", [0], b"build farm", "does not parse")
+
+
+def _shredded(section: Section) -> None:
+    """The last keyset of a dataset: nobody's name, no key."""
+    last = Keyset(DATASET, 3, xof("stored keyset 2"), (2, xof("stored trust root 2")), TIME, SUITE, 2, b"", (), (), ())
+    section.structure("shredded", "keyset", write_keyset(last))
+    end = "has to be the last of a shredded dataset"
+    section.refuse_field("shredded", "version 1", [1], 1, end)
+    section.refuse_field("shredded", "previous of zeros", [2], bytes(32), end)
+    section.refuse_field("two epochs", "no name", [7], b"", end)
 
 
 def _refuse_keys(section: Section, body: bytes) -> None:

@@ -9,6 +9,7 @@ from datasync.crypto.hashing import hash_bytes
 from datasync.crypto.signatures import SigningKey, signer_text
 from datasync.format import signed as plain
 from datasync.format.encoding import padme
+from datasync.format.labels import HolderLabel, write_label
 from datasync.format.marker import Marker, write_marker
 from datasync.format.names import numbered, pack_name
 from datasync.format.signed import Signature, write_plain, write_signed
@@ -240,9 +241,10 @@ DATASET = hash_bytes(first_trust())
 
 def second_trust_body() -> bytes:
     """Return the body of version 2: more principals, one removed, one with a sealed label."""
+    text = write_label(HolderLabel("build farm", b"", WRITER_KEY.public))
     with randomness("trust label"):
         context = WRITER_KEY.public
-        label = (2).to_bytes(4, "little") + seal_box(EPOCHS[2].metadata, "principal", context, b"build farm")
+        label = (2).to_bytes(4, "little") + seal_box(EPOCHS[2].metadata, "principal", context, text)
     people = [
         Principal(OWNER_KEY.public, OWNER | WRITER, b"", TIME, 0, None),
         Principal(SECOND.public, OWNER, b"", TIME, 0, None),

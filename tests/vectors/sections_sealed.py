@@ -95,7 +95,7 @@ def _refuse_packs(section: Section, name: str, data: bytes, header: int) -> None
         ("version 2", _put(data, 8, b"\2"), other, "FormatError"),
         ("suite 2", _put(data, 9, b"\2"), other, "FormatError"),
         ("type 0", _put(data, 10, b"\0"), other, "FormatError"),
-        ("type 8", _put(data, 10, b"\x08"), other, "FormatError"),
+        ("type 9", _put(data, 10, b"\x09"), other, "FormatError"),
         ("type of metadata", _put(data, 10, b"\2"), "expected a data pack, found a metadata pack", "FormatError"),
         ("key source 0", _put(data, 11, b"\0"), "does not go with a sealed key", "FormatError"),
         (
@@ -220,7 +220,7 @@ def snapshot(kept: KeptSeals) -> Section:
     lists = write_page_lists(refs)
     section.structure("page list", "page-list", lists[0])
     body = section.structure("body", "snapshot", encode(_body(kept, lists, [ref.id for ref, _ in refs])))
-    _object(section, packs.SNAPSHOT, body, rest=lists)
+    sealed_object(section, packs.SNAPSHOT, body, rest=lists)
     section.refuse_encodings("body")
     _refuse_bodies(section)
     section.refuse_encodings("page list")
@@ -228,7 +228,7 @@ def snapshot(kept: KeptSeals) -> Section:
     return section
 
 
-def _object(section: Section, type_: int, body: bytes, rest: list[bytes] | None = None) -> None:
+def sealed_object(section: Section, type_: int, body: bytes, rest: list[bytes] | None = None) -> None:
     """Add a sealed control object: what goes in (by the case that has its bytes), and the hash of what comes out."""
     name, signer = "object", WRITER
     with randomness(f"{name} {type_}") as taken:
@@ -305,7 +305,7 @@ def head() -> Section:
     section = Section("12, head", dataset=DATASET.hex(), root_2=xof("root 2").hex())
     value = Head(DATASET, 5, xof("head 4"), 3, xof("snapshot 3"), TIME, TIME + 30 * DAY)
     body = section.structure("head", "head", encode(value))
-    _object(section, packs.HEAD, body)
+    sealed_object(section, packs.HEAD, body)
     section.refuse_encodings("head")
     for why, path, new in (
         ("dataset id of 31 bytes", [0], bytes(31)),
@@ -332,7 +332,7 @@ def tags() -> Section:
         section.add(f"assignment {name}, checked", kind="verify", sign_kind="tag", bytes=rows[-1][1])
     table = section.structure("table", "tags", encode(Tags(DATASET, 2, xof("tags 1"), TIME, tuple(rows))))
     section.structure("empty table", "tags", encode(Tags(DATASET, 1, ZERO_ID, TIME, ())))
-    _object(section, packs.TAGS, table)
+    sealed_object(section, packs.TAGS, table)
     section.refuse_encodings("assignment prod")
     section.refuse_encodings("table")
     order = "expected tags sorted by name"
@@ -356,7 +356,7 @@ def relocations() -> Section:
     page_ = section.structure("page", "relocation-page", encode(RelocationPage(tuple(pack_refs()[:2]), moved)))
     value = RelocationsHeader(DATASET, 1, ZERO_ID, TIME, 2, (hash_bytes(page_),))
     body = section.structure("header", "relocations", encode(value))
-    _object(section, packs.RELOCATIONS, body, rest=[page_])
+    sealed_object(section, packs.RELOCATIONS, body, rest=[page_])
     section.refuse_encodings("page")
     section.refuse_encodings("header")
     order, table = "expected relocations sorted by chunk id", "expected a table of its packs"
@@ -382,7 +382,7 @@ def condemned() -> Section:
     rows = tuple(sorted((xof(f"condemned {n}"), TIME + n) for n in range(3)))
     body = section.structure("list", "condemned", encode(Condemned(DATASET, 4, xof("condemned 3"), TIME, rows)))
     section.structure("empty", "condemned", encode(Condemned(DATASET, 1, ZERO_ID, TIME, ())))
-    _object(section, packs.CONDEMNED, body)
+    sealed_object(section, packs.CONDEMNED, body)
     section.refuse_encodings("list")
     order = "expected packs sorted by id"
     section.refuse_field("list", "packs not sorted", [4], lambda old: old[::-1], order)

@@ -1,0 +1,36 @@
+"""Which dataset a name means on this machine: a cache beside the other local state; a damaged one is made anew."""
+
+import json
+import os
+from pathlib import Path
+
+from datasync.model.ids import ID_BYTES
+
+
+class KnownNames:
+    """Names of datasets that were opened here, each with its id."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def all(self) -> dict[str, bytes]:
+        """Return every known name."""
+        try:
+            found = {str(name): bytes.fromhex(dataset) for name, dataset in json.loads(self.path.read_text()).items()}
+        except (FileNotFoundError, ValueError, AttributeError, TypeError):
+            return {}
+        return {name: dataset for name, dataset in found.items() if len(dataset) == ID_BYTES}
+
+    def keep(self, name: str, dataset: bytes) -> None:
+        """Remember that *name* means *dataset*."""
+        self._write(self.all() | {name: dataset})
+
+    def forget(self, name: str) -> None:
+        """Forget what *name* means."""
+        self._write({key: value for key, value in self.all().items() if key != name})
+
+    def _write(self, found: dict[str, bytes]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = self.path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps({name: dataset.hex() for name, dataset in found.items()}))
+        os.replace(temporary, self.path)
