@@ -1,0 +1,81 @@
+"""Whose access differs between two bundles, and who may do what: over all principals, datasets and actions."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, product
+
+from datasync.policy.bundle import of_machine
+from datasync.policy.decide import PolicyEngine
+from datasync.policy.model import ACTIONS, Decision, Evidence, Principal, Request
+from datasync.policy.situations import changes, situations
+
+BATCH = 10_000  # requests at once
+
+Cell = tuple[Principal, str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """One cell whose answer differs, and in which situation first (empty: as things are)."""
+
+    principal: Principal
+    action: str
+    dataset: str | None
+    situation: str
+    before: Decision
+    after: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    """What one principal may do with one dataset (None: with the repository)."""
+
+    principal: Principal
+    dataset: str | None
+    actions: tuple[str, ...]
+
+
+def compare(old: PolicyEngine, new: PolicyEngine, base: Evidence) -> list[Changed]:
+    """Return every cell that *old* and *new* decide differently in any situation that either speaks of."""
+    offered = changes(old)
+    offered += [item for item in changes(new) if item not in offered]
+    cells = _cells(old, new)
+    found: dict[Cell, Changed] = {}
+    for words, evidence in situations(base, offered):
+        asked = [cell for cell in cells if cell not in found]
+        for cell, before, after in _differences(old, new, asked, evidence):
+            found[cell] = Changed(*cell, words, before, after)
+    return [found[cell] for cell in cells if cell in found]
+
+
+def _cells(*engines: PolicyEngine) -> list[Cell]:
+    principals = sorted({item for engine in engines for item in engine.bundle.principals()})
+    datasets = sorted({name for engine in engines for name in engine.bundle.policy.datasets})
+    return [
+        (principal, action, dataset) for principal, dataset, action in product(principals, [None, *datasets], ACTIONS)
+    ]
+
+
+def _differences(
+    old: PolicyEngine, new: PolicyEngine, cells: list[Cell], evidence: Evidence
+) -> Iterator[tuple[Cell, Decision, Decision]]:
+    for cell, before, after in zip(cells, _decided(old, cells, evidence), _decided(new, cells, evidence), strict=True):
+        if before.allow != after.allow:
+            yield cell, before, after
+
+
+def _decided(engine: PolicyEngine, cells: list[Cell], evidence: Evidence) -> Iterator[Decision]:
+    known = {item: of_machine(engine.bundle, item, evidence) for item in {cell[0] for cell in cells}}
+    requests = (Request(principal, action, dataset, known[principal]) for principal, action, dataset in cells)
+    while batch := list(islice(requests, BATCH)):
+        yield from engine.decide_all(batch)
+
+
+def matrix(engine: PolicyEngine, evidence: Evidence) -> Iterator[MatrixRow]:
+    """Yield for every principal and dataset what is allowed under *evidence*."""
+    cells = _cells(engine)
+    allowed: dict[tuple[Principal, str | None], list[str]] = {}
+    for (principal, action, dataset), decision in zip(cells, _decided(engine, cells, evidence), strict=True):
+        allowed.setdefault((principal, dataset), []).extend([action] if decision.allow else [])
+    for (principal, dataset), actions in allowed.items():
+        yield MatrixRow(principal, dataset, tuple(actions))

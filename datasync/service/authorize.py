@@ -1,0 +1,116 @@
+"""Authorize: the one question that every action asks before it acts.
+
+    authorize(session, "Warm", dataset, event=event, seq=snapshot.body.seq)
+
+With no policy in force everything that the keys allow is allowed, and None is returned. Else the decision, noted on
+*event*, or recorded as one of its own; a denial raises `NotAuthorized`. Who asks is this
+machine's identity, as the policy's `identities` name it; region, purpose and node come from the policy itself (by the
+node's key) or from an offline grant that an owner signed, never from the caller.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from datasync.config import Config
+from datasync.errors import NotAuthorized
+from datasync.policy.explain import explain
+from datasync.policy.model import Decision, Request
+from datasync.repository.repository import OpenDataset
+from datasync.service.caller import Asked, Claims, Held, caller_of, grants_held, request_of
+from datasync.service.policy_force import InForce, dataset_policy, decision_time, site_policy
+from datasync.service.record import Recording, recorded
+from datasync.service.session import Session
+
+HINTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Authorized:
+    """An allowed action: what the event says of it."""
+
+    policy: str
+    decided_by: tuple[str, ...]
+
+
+def authorize(
+    where: Session | Config,
+    action: str,
+    dataset: OpenDataset | str | None = None,
+    *,
+    event: Recording | None = None,
+    seq: int | None = None,
+    age_days: int | None = None,
+    approvers: Iterable[bytes] = (),
+    fresh: bool = True,
+    claims: Claims | None = None,
+) -> Authorized | None:
+    """Allow *action* on *dataset* (opened, a name, or None: the repository), or raise `NotAuthorized`.
+
+    *fresh* False asks the store for no newer policy than this machine has seen. *approvers* signed for this action.
+    *claims*: somebody else asks, whose token was verified.
+    """
+    asked = Asked(action, seq, age_days, frozenset(approvers))
+    policies = in_force(where, dataset, fresh=fresh)
+    if not policies:
+        return None
+    if event is not None:
+        return _decide(where, policies, asked, dataset, event, claims)
+    name = dataset.name if isinstance(dataset, OpenDataset) else dataset
+    with recorded(where, "policy.decide", durable=False, dataset=name, asked=action) as own:
+        return _decide(where, policies, asked, dataset, own, claims)
+
+
+def in_force(where: Session | Config, dataset: OpenDataset | str | None, *, fresh: bool = True) -> list[InForce]:
+    """Return the policies that decide about *dataset*."""
+    config = where if isinstance(where, Config) else where.config
+    if isinstance(where, Session) and where.decided:
+        return []  # who lent the key has asked the policies
+    found = [site_policy(config)]
+    if isinstance(where, Session) and isinstance(dataset, OpenDataset):
+        found.append(dataset_policy(where, dataset, fresh=fresh))
+    return [item for item in found if item is not None]
+
+
+def _decide(
+    where: Session | Config,
+    policies: list[InForce],
+    asked: Asked,
+    dataset: OpenDataset | str | None,
+    event: Recording,
+    claims: Claims | None,
+) -> Authorized:
+    config = where if isinstance(where, Config) else where.config
+    opened = dataset if isinstance(dataset, OpenDataset) else None
+    now = decision_time(config, opened.history.now() if opened is not None else 0)
+    caller = caller_of(where, claims)
+    grants = grants_held(config, opened, caller, asked, now) if opened is not None else []
+    name = opened.name if opened is not None else dataset if isinstance(dataset, str) else None
+    digests = " ".join(item.engine.digest for item in policies)
+    decided: list[str] = []
+    for policy in policies:
+        request = request_of(policy.engine.bundle, caller, asked, name, now, grants)
+        decision = policy.engine.decide(request)
+        decided += [f"{policy.source}:{reason}" for reason in decision.reasons]
+        event.note(policy_warning=policy.warning or None)
+        if decision.allow:
+            continue
+        if decision.reasons or decision.errors or not _covered(grants):
+            event.note(policy=digests, decided_by=tuple(decided))
+            raise _denied(policy, request, decision)
+        decided.append(f"{policy.source}:grant")
+    event.note(policy=digests, decided_by=tuple(decided))
+    return Authorized(digests, tuple(decided))
+
+
+def _covered(grants: list[Held]) -> bool:
+    """Tell whether a grant decided this already: it stands where no policy permits, never where one forbids."""
+    return any(item.covers for item in grants)
+
+
+def _denied(policy: InForce, request: Request, decision: Decision) -> NotAuthorized:
+    told = explain(policy.engine, request)
+    where = f"dataset {request.dataset!r}" if request.dataset is not None else "repository"
+    text = f"{where}: {request.principal} may not {request.action}: {'; '.join(told.because)}"
+    if told.would_allow:
+        text += f" (it would be allowed {', or '.join(told.would_allow[:HINTS])})"
+    return NotAuthorized(f"{text}; policy {decision.policy_digest[:16]} of {policy.source}")
