@@ -20,6 +20,7 @@ from datasync.push import options as pushing
 from datasync.repository.snapshots import Snapshot as StoredSnapshot
 from datasync.service import look, warm
 from datasync.service.push import push_directory
+from datasync.service.references import open_dataset
 from datasync.service.session import TOOL, Session
 
 
@@ -64,14 +65,20 @@ class Repository:
         message: str = "",
         checksum: bool = False,
         allow_empty: bool = False,
+        source_change: bool = False,
         progress: Callable[[pushing.Progress], None] | None = None,
     ) -> Push:
         """Push the directory *path*; *progress* is called about ten times a second.
 
-        What was skipped is in the result.
+        What was skipped is in the result. *source_change*: the tree may come from elsewhere than the newest snapshot.
         """
         options = pushing.PushOptions(
-            message=message, checksum=checksum, allow_empty=allow_empty, chunker=self._session.config.chunker, tool=TOOL
+            message=message,
+            checksum=checksum,
+            allow_empty=allow_empty,
+            source_change=source_change,
+            chunker=self._session.config.chunker,
+            tool=TOOL,
         )
         done = push_directory(self._session, Path(path), dataset, options, tag=tag, report=progress or _quiet)
         assert done.result.snapshot is not None  # a push that is no dry run ends with one
@@ -97,13 +104,13 @@ class Repository:
 
     def snapshots(self, dataset: str) -> Iterator[Snapshot]:
         """Yield the dataset's snapshots, newest first."""
-        opened = self._session.repository.open(dataset)
+        opened = open_dataset(self._session, dataset)
         for snapshot in look.log(opened):
             yield _snapshot(dataset, snapshot)
 
     def datasets(self) -> list[str]:
         """Return the names of the datasets that this identity opens."""
-        return [item.name for item in self._session.repository.open_all()[0]]
+        return [item.name for item in look.listed(self._session)[0]]
 
     def close(self) -> None:
         """Give back the connections."""

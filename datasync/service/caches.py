@@ -49,9 +49,14 @@ def part_name(subset: tuple[str, ...]) -> str:
 
 
 def find_ready(
-    caches: list[Cache], dataset: OpenDataset, snapshot: Snapshot, warn: Callable[[str], None], part: str = ""
+    caches: list[Cache],
+    dataset: OpenDataset,
+    snapshot: Snapshot,
+    warn: Callable[[str], None],
+    part: str,
+    counts: Callable[[View, Ready], bool],
 ) -> Place | None:
-    """Return where the snapshot is ready, checked against what was asked for."""
+    """Return where the snapshot is ready, checked against what was asked for, with a receipt that *counts*."""
     for cache in caches:
         view = view_in(cache, dataset, snapshot, part)
         try:
@@ -63,7 +68,8 @@ def find_ready(
             continue
         if ready is not None:
             ready.check(DatasetId(dataset.id), SnapshotId(snapshot.id))
-            return cache, view
+            if counts(view, ready):
+                return cache, view
     return None
 
 
@@ -82,12 +88,16 @@ def choose(caches: list[Cache], dataset: OpenDataset, snapshot: Snapshot, part: 
     return best, view_in(best, dataset, snapshot, part)
 
 
-def newest_local(caches: list[Cache], name: str) -> tuple[Cache, View, Ready] | None:
-    """Return the newest complete view of the dataset called *name* on this node, whatever the repository has."""
+def newest_local(
+    caches: list[Cache], name: str, counts: Callable[[View, Ready], bool]
+) -> tuple[Cache, View, Ready] | None:
+    """Return the newest complete view of the dataset called *name* on this node whose receipt *counts*, whatever the
+    repository has.
+    """
     found = []
     for cache in caches:
         for view in cache.views(name):
             ready = read_ready(cache, view)
-            if ready is not None and ready.dataset == name and not ready.subset:
+            if ready is not None and ready.dataset == name and not ready.subset and counts(view, ready):
                 found.append((cache, view, ready))
     return max(found, key=lambda item: item[2].seq, default=None)

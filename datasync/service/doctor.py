@@ -173,10 +173,11 @@ def examine_store(
     findings: list[Finding] = []
     with (
         _without_directories(where, scratch),
-        closing(RetryingStore(open_store(where, prefix=scratch), BUDGET)) as store,
+        closing(open_store(where, prefix=scratch)) as driver,
+        closing(RetryingStore(driver, BUDGET)) as store,
         closing(RetryingStore(open_store(where, prefix=scratch), BUDGET)) as other,
     ):
-        with kit_for(store, other, options) as kit:
+        with kit_for(store, other, options, driver) as kit:
             for finding in examine(kit, CLAUSES):
                 findings.append(finding)
                 report(finding)

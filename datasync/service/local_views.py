@@ -7,17 +7,20 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from datasync.cache.layout import Cache, View
 from datasync.cache.leases import Owner, living_leases, require_unleased
 from datasync.cache.locks import ViewLock
 from datasync.cache.objects import Objects
 from datasync.cache.pins import pin, pinned_until, unpin
-from datasync.cache.ready import Ready, discard_view, read_ready, signed_text
+from datasync.cache.ready import Ready, discard_view, read_ready
 from datasync.cache.space import Limits, Space
+from datasync.config import Config
 from datasync.errors import DatasyncError, NotFound, UsageError
-from datasync.service.node_key import check_receipt
+from datasync.service.record import recorded
 from datasync.service.references import Reference, parse_reference
+from datasync.service.vouch import check_own
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +104,34 @@ def _is(reference: Reference, ready: Ready) -> bool:
 
 def check_signature(evidence: Path, item: LocalView) -> None:
     """Refuse a receipt that this node did not sign."""
+    check_own(evidence.parent, item.view, item.ready)
+
+
+def set_pin(config: Config, item: LocalView, seconds: float | None) -> None:
+    """Pin a view for *seconds*, None: for ever; recorded."""
+    with recorded(config, "cache.pin", **_named(item), seconds=None if seconds is None else int(seconds)):
+        pin(item.cache, item.view, 0 if seconds is None else int((time.time() + seconds) * 1000))
+
+
+def remove_pin(config: Config, item: LocalView) -> None:
+    """Let a view be evicted again; recorded."""
+    with recorded(config, "cache.unpin", **_named(item)):
+        unpin(item.cache, item.view)
+
+
+def evict(config: Config, item: LocalView, limits: Limits) -> None:
+    """Remove a view that nobody uses, pinned or not, and the objects that only it had; `Locked` for a leased one.
+    Recorded.
+    """
+    with recorded(config, "cache.evict", **_named(item)):
+        discard(item.cache, item.view)
+        space_of(item.cache, limits).remove_orphans()
+
+
+def _named(item: LocalView) -> dict[str, Any]:
+    """Return what events say of a view."""
     ready = item.ready
-    check_receipt(evidence.parent, ready.node, signed_text(ready), ready.signature, str(item.view.ready_path))
-
-
-def set_pin(item: LocalView, seconds: float | None) -> None:
-    """Pin a view for *seconds*, None: for ever."""
-    pin(item.cache, item.view, 0 if seconds is None else int((time.time() + seconds) * 1000))
-
-
-def remove_pin(item: LocalView) -> None:
-    """Let a view be evicted again."""
-    unpin(item.cache, item.view)
-
-
-def evict(item: LocalView, limits: Limits) -> None:
-    """Remove a view that nobody uses, pinned or not, and the objects that only it had; `Locked` for a leased one."""
-    discard(item.cache, item.view)
-    space_of(item.cache, limits).remove_orphans()
+    return {"dataset": ready.dataset, "snapshot": ready.snapshot, "snapshot_seq": ready.seq, "bytes": ready.bytes}
 
 
 def discard(cache: Cache, view: View) -> None:

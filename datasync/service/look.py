@@ -5,13 +5,16 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from datasync.errors import NotFound
-from datasync.model.entries import DIRECTORY, FILE, Entry, sort_key
+from datasync.errors import NotAuthorized, NotFound
+from datasync.format.page import Page
+from datasync.model.entries import DIRECTORY, Entry, sort_key
+from datasync.repository.id_set import IdSet
 from datasync.repository.manifest import ManifestReader
 from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import HEAD_LIFE_MS, Snapshot
 from datasync.repository.tags import read_all
-from datasync.service.references import parse_reference, resolve
+from datasync.service.authorize import authorize
+from datasync.service.record import recorded
 from datasync.service.session import Session
 
 
@@ -52,17 +55,26 @@ class Usage:
     packs: int
 
 
-def open_reference(session: Session, text: str) -> tuple[OpenDataset, Snapshot]:
-    """Return the dataset and snapshot that *text* means."""
-    reference = parse_reference(text)
-    dataset = session.repository.open(reference.name)
-    return dataset, resolve(dataset, reference)
-
-
 def status(session: Session) -> tuple[list[DatasetStatus], int]:
     """Return every dataset that opens, and how many do not."""
+    with recorded(session, "look", durable=False) as event:
+        found, closed = listed(session)
+        event.note(datasets=len(found), closed=closed)
+        return [_status(dataset) for dataset in found], closed
+
+
+def listed(session: Session) -> tuple[list[OpenDataset], int]:
+    """Return the datasets that open and that the policy in force lets this identity list, and how many do not open."""
     found, closed = session.repository.open_all()
-    return [_status(dataset) for dataset in found], closed
+    return [dataset for dataset in found if _listable(session, dataset)], closed
+
+
+def _listable(session: Session, dataset: OpenDataset) -> bool:
+    try:
+        authorize(session, "ListDatasets", dataset)
+    except NotAuthorized:
+        return False
+    return True
 
 
 def _status(dataset: OpenDataset) -> DatasetStatus:
@@ -81,7 +93,7 @@ def entries(dataset: OpenDataset, snapshot: Snapshot, path: bytes, *, recursive:
     """Yield the entries at and beneath *path* (empty: all), or only its direct children;
     `NotFound` when there are none.
     """
-    reader = ManifestReader(dataset.history.store, dataset.keyring, snapshot)
+    reader = ManifestReader(dataset.history, snapshot)
     path = path.strip(b"/")
     low, high = sort_key(path), sort_key(path) + b"\1"
     refs = snapshot.pages()
@@ -140,7 +152,7 @@ Keyed = tuple[Entry, tuple[object, ...]]
 
 
 def _entries_outside(dataset: OpenDataset, snapshot: Snapshot, shared: frozenset[bytes]) -> Iterator[Keyed]:
-    reader = ManifestReader(dataset.history.store, dataset.keyring, snapshot)
+    reader = ManifestReader(dataset.history, snapshot)
     for _, _, page, _ in reader.pages(skip=shared):
         for entry in page.entries:
             content = tuple(chunk.id for chunk in entry.chunks) + tuple(item.id for item in entry.lists)
@@ -155,32 +167,40 @@ def _compare(left: Keyed, right: Keyed) -> str:
     return "" if same else "metadata"
 
 
+def _chunks(reader: ManifestReader, page: Page, used: dict[bytes, int]) -> Iterator[tuple[bytes, int]]:
+    """Yield id and length of each chunk of *page*; enter the size of each pack that holds one, or a chunk list."""
+    for entry in page.entries:
+        for chunk in reader.chunks(entry, page):
+            used[chunk.pack.id] = chunk.pack.size
+            yield chunk.id, chunk.raw
+        for item in entry.lists:
+            pack = reader.list_place(item, page)[1]
+            used[pack.id] = pack.size
+
+
 def usage(dataset: OpenDataset, snapshots: list[Snapshot]) -> Usage:
     """Return the sizes of *snapshots* together: what they share counts once in all but `raw`."""
     db = sqlite3.connect("")
     db.executescript(
-        "PRAGMA journal_mode = OFF; CREATE TABLE chunks (id BLOB PRIMARY KEY, raw INTEGER) WITHOUT ROWID;"
+        "PRAGMA journal_mode = OFF; PRAGMA cache_size = -32768;"
+        "CREATE TABLE chunks (id BLOB, raw INTEGER);"  # sorted at the end: at once is cheaper than one by one
         "CREATE TABLE packs (id BLOB PRIMARY KEY, size INTEGER) WITHOUT ROWID;"
     )
-    seen: set[bytes] = set()
+    seen = IdSet()
     raw = files = stored = 0
     for snapshot in snapshots:
         raw += snapshot.body.totals.bytes
         files += snapshot.body.totals.files
         stored += snapshot.stored
-        reader = ManifestReader(dataset.history.store, dataset.keyring, snapshot)
-        for ref, pack, page, _ in reader.pages(skip=frozenset(seen)):
+        reader = ManifestReader(dataset.history, snapshot)
+        for ref, pack, page, _ in reader.pages(skip=seen):
             seen.add(ref.id)
             db.execute("INSERT OR IGNORE INTO packs VALUES (?, ?)", (pack.id, pack.size))
-            for entry in page.entries:
-                if entry.kind == FILE:
-                    chunks = list(reader.chunks(entry, page))
-                    db.executemany("INSERT OR IGNORE INTO chunks VALUES (?, ?)", ((c.id, c.raw) for c in chunks))
-                    db.executemany(
-                        "INSERT OR IGNORE INTO packs VALUES (?, ?)", {(c.pack.id, c.pack.size) for c in chunks}
-                    )
-            db.executemany("INSERT OR IGNORE INTO packs VALUES (?, ?)", ((p.id, p.size) for p in page.packs))
-    unique = db.execute("SELECT coalesce(sum(raw), 0) FROM chunks").fetchone()[0]
+            used: dict[bytes, int] = {}
+            db.executemany("INSERT INTO chunks VALUES (?, ?)", _chunks(reader, page, used))
+            db.executemany("INSERT OR IGNORE INTO packs VALUES (?, ?)", used.items())
+    unique = db.execute("SELECT coalesce(sum(raw), 0) FROM (SELECT max(raw) raw FROM chunks GROUP BY id)").fetchone()[0]
     packs, size = db.execute("SELECT count(*), coalesce(sum(size), 0) FROM packs").fetchone()
     db.close()
+    seen.close()
     return Usage(len(snapshots), raw, unique, stored + size, files, packs)

@@ -10,7 +10,7 @@ from importlib import metadata
 from datasync import __version__
 from datasync.cache.kernel import has_openat2
 from datasync.config import Config
-from datasync.crypto.identity import read_identity
+from datasync.crypto.identity_file import read_identity
 from datasync.errors import DatasyncError, NotFound
 
 OPEN_FILES = 1_024  # transfers, directories held open and the cache's own files stay far below
@@ -39,7 +39,7 @@ def check_node(config: Config) -> Iterator[Check]:
 
 def _identity(config: Config) -> Check:
     try:
-        identity = read_identity(config.identity)
+        identity = read_identity(config.identity, lambda: config.identity_passphrase)
     except NotFound as error:
         if config.passphrase is not None:
             return Check("identity", True, "none; a passphrase is set", note=True)

@@ -1,46 +1,18 @@
 """The node's own key, which signs what this machine says of itself: ready receipts, purge receipts."""
 
-import os
 from pathlib import Path
 
-from datasync.crypto.kdf import random_bytes
 from datasync.crypto.signatures import SigningKey, parse_signer, signer_text, verify
-from datasync.errors import IntegrityError, UsageError
+from datasync.errors import IntegrityError
 from datasync.pull.pipeline import Receipt
+from datasync.service.seed_file import seed_at
 
-SEED_BYTES = 32
 KIND = "ready"
 
 
 def node_key(directory: Path) -> SigningKey:
     """Return the key in *directory*, made at first use (0600)."""
-    path = directory / "node.key"
-    try:
-        seed = path.read_bytes()
-    except FileNotFoundError:
-        seed = _make(path)
-    if len(seed) != SEED_BYTES:
-        raise UsageError(
-            f"{path}: expected a key of {SEED_BYTES} bytes, found {len(seed)}: remove the file, a new one is made"
-        )
-    return SigningKey(seed)
-
-
-def _make(path: Path) -> bytes:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    aside = path.with_name(f".node.key.{os.getpid()}")
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(random_bytes(SEED_BYTES))
-        file.flush()
-        os.fsync(fd)
-    try:
-        os.link(aside, path)  # the first of several processes wins, all use its key
-    except FileExistsError:
-        pass
-    finally:
-        os.unlink(aside)
-    return path.read_bytes()
+    return SigningKey(seed_at(directory / "node.key"))
 
 
 def receipt(directory: Path, repository: str, tool: str) -> Receipt:

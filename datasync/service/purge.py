@@ -8,22 +8,37 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from datasync.cache.copies import remove_dead_copies
-from datasync.cache.layout import OBJECTS, Cache, View
+from datasync.cache.layout import OBJECTS, QUARANTINE, Cache, View
 from datasync.cache.ready import read_ready
 from datasync.cache.space import Limits
+from datasync.config import Config
 from datasync.crypto.signatures import signer_text
 from datasync.errors import DatasyncError, Locked
+from datasync.service.authorize import authorize
 from datasync.service.local_views import discard, space_of
 from datasync.service.node_key import node_key
-from datasync.service.scrub import QUARANTINE
+from datasync.service.record import Recording, recorded
 
 KIND = "purge"
 
 
 def purge(
-    caches: list[Cache], limits: Limits, evidence: Path, tool: str, warn: Callable[[str], None]
+    config: Config, caches: list[Cache], limits: Limits, tool: str, warn: Callable[[str], None]
 ) -> dict[str, object]:
-    """Remove every view and object that no job holds; return the receipt, signed by the node."""
+    """Remove every view and object that no job holds; return the receipt, signed by the node. Recorded."""
+    authorize(config, "Purge")
+    with recorded(config, "purge", security=True) as event:
+        return _purge(caches, limits, config.evidence, tool, warn, event)
+
+
+def _purge(
+    caches: list[Cache],
+    limits: Limits,
+    evidence: Path,
+    tool: str,
+    warn: Callable[[str], None],
+    event: Recording,
+) -> dict[str, object]:
     removed: list[dict[str, object]] = []
     kept: list[dict[str, object]] = []
     left = 0
@@ -56,6 +71,9 @@ def purge(
         "objects_left": left,
         "note": "files were unlinked; what a disk keeps of unlinked blocks is not overwritten",
     }
+    event.note(removed=len(removed), kept=len(kept), objects_left=left)
+    if kept:
+        event.outcome("partial", f"{len(kept)} views could not be removed")
     signature = node_key(evidence.parent).sign(KIND, json.dumps(text, sort_keys=True, separators=(",", ":")).encode())
     return text | {"signature": signature.hex()}
 

@@ -5,11 +5,16 @@ from dataclasses import dataclass
 
 from datasync.errors import IntegrityError, NotFound, UsageError
 from datasync.format.names import check_name
+from datasync.repository.keyring import UnknownEpoch
 from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import Snapshot
 from datasync.repository.tags import read_all
+from datasync.service.authorize import authorize
+from datasync.service.record import Recording
+from datasync.service.session import Session
 
 _SEQ = re.compile(r"[0-9]{1,15}")
+READS_FILES = ("ReadData", "Warm")
 _HASH = re.compile(r"[0-9a-f]{8,64}")
 
 
@@ -42,6 +47,30 @@ def parse_reference(text: str) -> Reference:
     name, colon, tag = text.partition(":")
     check_name(name, "dataset")
     return Reference(name, tag=check_name(tag, "tag")) if colon else Reference(name)
+
+
+def open_reference(
+    session: Session, text: str, action: str = "ReadMetadata", event: Recording | None = None
+) -> tuple[OpenDataset, Snapshot]:
+    """Return the dataset and snapshot that *text* means, on which the policy in force allows *action*."""
+    reference = parse_reference(text)
+    dataset = session.repository.open(reference.name)
+    try:
+        snapshot = resolve(dataset, reference)
+    except UnknownEpoch:  # keys may have been rotated since they were read, a moment ago
+        dataset = session.repository.open(reference.name)
+        snapshot = resolve(dataset, reference)
+    authorize(session, action, dataset, event=event, seq=snapshot.body.seq)
+    if action in READS_FILES:
+        dataset.keyring.require_data()  # before a directory is made for what can not be opened
+    return dataset, snapshot
+
+
+def open_dataset(session: Session, name: str) -> OpenDataset:
+    """Return the dataset called *name*, whose metadata the policy in force lets this identity read."""
+    dataset = session.repository.open(name)
+    authorize(session, "ReadMetadata", dataset)
+    return dataset
 
 
 def resolve(dataset: OpenDataset, reference: Reference) -> Snapshot:

@@ -5,10 +5,10 @@ and by content where there is no record, or it does not fit.
 """
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import xxhash
 
@@ -18,13 +18,14 @@ from datasync.cache.leases import living_leases
 from datasync.cache.locks import ViewLock
 from datasync.cache.ready import discard_view
 from datasync.cache.sums import Sum, Sums
-from datasync.errors import DatasyncError, NotFound
+from datasync.errors import DatasyncError, IntegrityError
 from datasync.model.limits import CHUNK_BYTES
 from datasync.pull.recheck import Damage, recheck
+from datasync.service.authorize import authorize
 from datasync.service.local_views import LocalView
+from datasync.service.quarantine import quarantine
+from datasync.service.record import alarm, recorded
 from datasync.service.session import Session
-
-QUARANTINE = b"quarantine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,29 @@ def scrub(
     found: Callable[[Damage], None] = lambda _: None,
     clean: frozenset[int] = frozenset(),
 ) -> Scrubbed:
-    """Check one view; quarantine what is damaged, and remove the view unless a job holds it."""
+    """Check one view; quarantine what is damaged, and remove the view unless a job holds it. Recorded; damage is an
+    alarm besides.
+    """
+    ready = item.ready
+    fields: dict[str, Any] = {
+        "dataset": ready.dataset,
+        "snapshot": ready.snapshot,
+        "snapshot_seq": ready.seq,
+        "bytes": ready.bytes,
+    }
+    with recorded(session, "cache.scrub", **fields) as event:
+        done = _scrub(session, item, found, clean)
+        event.note(damages=len(done.damages))
+        if done.damages:
+            event.outcome("failure", f"{len(done.damages)} entries damaged")
+    if done.damages:
+        alarm(session, IntegrityError(f"cache: {len(done.damages)} entries of a view are damaged"), **fields)
+    return done
+
+
+def _scrub(session: Session, item: LocalView, found: Callable[[Damage], None], clean: frozenset[int]) -> Scrubbed:
     dataset = session.repository.open(item.ready.dataset)
+    authorize(session, "Warm", dataset, seq=item.ready.seq)
     snapshot = dataset.history.read(item.ready.seq, expected=item.ready.snapshot)
     damages = []
     with item.cache.tree.subtree(item.view.place) as tree:
@@ -88,20 +110,8 @@ def scrub(
         return Scrubbed(item, [], removed=False)
     for damage in damages:
         if damage.object:
-            _quarantine(item.cache, damage.object)
+            quarantine(item.cache, damage.object)
     return Scrubbed(item, damages, removed=_take_away(item))
-
-
-def _quarantine(cache: Cache, object_id: bytes) -> None:
-    """Move the object out of the way, so no view adopts it again; evidence is kept."""
-    tree: Tree = cache.tree
-    if tree.lstat(QUARANTINE) is None:
-        tree.make_directory(QUARANTINE, 0o700)
-    text = object_id.hex().encode()
-    try:
-        tree.rename(OBJECTS + b"/" + text[:2] + b"/" + text, QUARANTINE + b"/" + text + b"-%d" % int(time.time()))
-    except NotFound:
-        return  # only the view had it
 
 
 def _take_away(item: LocalView) -> bool:
@@ -110,11 +120,3 @@ def _take_away(item: LocalView) -> bool:
             return False
         discard_view(item.cache, item.view)
         return True
-
-
-def quarantined(cache: Cache) -> int:
-    """Return how many objects lie in quarantine."""
-    if cache.tree.lstat(QUARANTINE) is None:
-        return 0
-    with cache.tree.subtree(QUARANTINE) as tree:
-        return len(os.listdir(tree.root_fd))

@@ -3,6 +3,7 @@ one transfer per node, the others wait and share.
 """
 
 import contextlib
+import functools
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -20,10 +21,13 @@ from datasync.pull.pipeline import Progress, PullResult, pull_to_directory, warm
 from datasync.pull.select import Selection
 from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import Snapshot
+from datasync.service.authorize import authorize
 from datasync.service.caches import choose, find_ready, newest_local, open_caches, part_name, view_in
 from datasync.service.node_key import receipt
-from datasync.service.references import parse_reference, resolve
+from datasync.service.record import Recording, recorded
+from datasync.service.references import open_reference, parse_reference
 from datasync.service.session import TOOL, Session
+from datasync.service.vouch import is_own, sign_after_check
 
 Report = Callable[[Progress], None]
 
@@ -89,9 +93,17 @@ class Warmed:
 
 
 def pull(session: Session, reference: str, target: Path, report: Report) -> Pulled:
-    """Make the directory *target* hold the snapshot that *reference* means."""
-    dataset, snapshot = _find(session, reference)
-    return Pulled(dataset.name, snapshot, target, pull_to_directory(dataset, snapshot, target, report))
+    """Make the directory *target* hold the snapshot that *reference* means; recorded."""
+    with recorded(session, "pull", dataset=parse_reference(reference).name) as event:
+        dataset, snapshot = open_reference(session, reference, "ReadData", event)
+        _note_snapshot(event, dataset, snapshot)
+        return Pulled(dataset.name, snapshot, target, pull_to_directory(dataset, snapshot, target, report))
+
+
+def _note_snapshot(event: Recording, dataset: OpenDataset, snapshot: Snapshot) -> None:
+    body = snapshot.body
+    event.note(dataset_id=dataset.id, snapshot=snapshot.id, snapshot_seq=body.seq, epoch=body.epoch)
+    event.note(entries=body.totals.entries, files=body.totals.files, bytes=body.totals.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +128,30 @@ def warm(
 ) -> Warmed:
     """Return a ready view of what *reference* means; *waiting* is called while another process makes it, or room.
 
-    With a lease the view is held until `Warmed.lease` is released: a job reads it.
+    With a lease the view is held until `Warmed.lease` is released: a job reads it. Recorded.
     """
-    dataset, snapshot = _find(session, reference)
+    lease = options.lease or None
+    with recorded(session, "warm", dataset=parse_reference(reference).name, lease=lease) as event:
+        done = _warm(session, reference, report, waiting, options, event)
+        event.note(transferred=done.result is not None)
+        return done
+
+
+def _warm(
+    session: Session,
+    reference: str,
+    report: Report,
+    waiting: Callable[[], None] | None,
+    options: WarmOptions,
+    event: Recording,
+) -> Warmed:
+    dataset, snapshot = open_reference(session, reference, "Warm", event)
+    _note_snapshot(event, dataset, snapshot)
     config = session.config
     with open_caches(config.caches, session.warn) as caches:
         part = part_name(options.subset)
-        result, place = None, find_ready(caches, dataset, snapshot, session.warn, part)
+        counts = functools.partial(is_own, config.evidence.parent)
+        result, place = None, find_ready(caches, dataset, snapshot, session.warn, part, counts)
         while True:
             if place is None:
                 result, place = _make(session, caches, dataset, snapshot, report, waiting, options)
@@ -143,8 +172,12 @@ def warm(
 def newest_complete(session: Session, reference: str) -> Warmed:
     """Return the newest complete snapshot of the dataset that this node has, leased; `NotFound` without one."""
     name = parse_reference(reference).name
-    with open_caches(session.config.caches, session.warn) as caches:
-        found = newest_local(caches, name)
+    with (
+        recorded(session, "warm", dataset=name, fallback=True) as event,
+        open_caches(session.config.caches, session.warn) as caches,
+    ):
+        authorize(session, "Warm", name, event=event)  # no repository is asked: the site's policy alone decides
+        found = newest_local(caches, name, functools.partial(is_own, session.config.evidence.parent))
         if found is None:
             raise NotFound(f"dataset {name!r}: this node has no complete snapshot of it")
         _, view, ready = found
@@ -164,35 +197,36 @@ def _make(
     part = part_name(options.subset)
     limits = Limits(session.config.cache_max, session.config.cache_reserve)
     # Whichever directory gets the view, its makers meet at the first one's lock: free space changes while one writes.
-    with _locked(caches[0], view_in(caches[0], dataset, snapshot, part), waiting, wait=options.wait):
-        place = find_ready(caches, dataset, snapshot, session.warn, part)
+    with _locked(caches[0], view_in(caches[0], dataset, snapshot, part), waiting, wait=options.wait) as first:
+        keys = session.config.evidence.parent
+        place = find_ready(caches, dataset, snapshot, session.warn, part, functools.partial(is_own, keys))
         if place is not None:
             return None, place
-        cache, view = choose(caches, dataset, snapshot, part)
-        signed = receipt(session.config.evidence.parent, session.repository.marker.repository, TOOL)
-        with _locked(cache, view, waiting, wait=options.wait) if cache is not caches[0] else contextlib.nullcontext():
+        signed = receipt(keys, session.repository.marker.repository, TOOL)
+        foreign = find_ready(caches, dataset, snapshot, session.warn, part, lambda _, __: True)
+        cache, view = foreign or choose(caches, dataset, snapshot, part)
+        same = cache is caches[0]
+        with contextlib.nullcontext(first) if same else _locked(cache, view, waiting, wait=options.wait) as lock:
+            if foreign and sign_after_check(dataset, snapshot, cache, view, signed):
+                return None, (cache, view)
             chosen = Selection(options.subset, options.order)
-            made = warm_view(dataset, snapshot, cache, view, limits, signed, report, waiting, chosen)
+            made = warm_view(
+                dataset, snapshot, cache, view, limits, signed, report, waiting, chosen, lock_fd=lock.fileno()
+            )
             return made, (cache, view)
 
 
 @contextlib.contextmanager
-def _locked(cache: Cache, view: View, waiting: Callable[[], None] | None, *, wait: bool) -> Iterator[None]:
+def _locked(cache: Cache, view: View, waiting: Callable[[], None] | None, *, wait: bool) -> Iterator[ViewLock]:
     lock = ViewLock(cache, view)
     if wait:
         lock.acquire(waiting)
     elif not lock.try_acquire():
         raise Locked(f"view {view.path}: another process is making it: wait for it, or warm without --no-wait")
     try:
-        yield
+        yield lock
     finally:
         lock.release()
-
-
-def _find(session: Session, reference: str) -> tuple[OpenDataset, Snapshot]:
-    parsed = parse_reference(reference)
-    dataset = session.repository.open(parsed.name)
-    return dataset, resolve(dataset, parsed)
 
 
 def variables(dataset: str, variable: str = "") -> tuple[str, str]:

@@ -1,0 +1,20 @@
+"""Set and remove tags, recorded."""
+
+from typing import Any
+
+from datasync.repository.repository import OpenDataset
+from datasync.repository.snapshots import Snapshot
+from datasync.repository.tags import assign
+from datasync.service.authorize import authorize
+from datasync.service.record import recorded
+from datasync.service.session import Session
+
+
+def set_tag(session: Session, dataset: OpenDataset, tag: str, snapshot: Snapshot | None) -> None:
+    """Point *tag* at *snapshot*; None removes it."""
+    fields: dict[str, Any] = {"dataset": dataset.name, "dataset_id": dataset.id, "tag": tag}
+    with recorded(session, "tag.remove" if snapshot is None else "tag.set", **fields) as event:
+        authorize(session, "Tag", dataset, event=event, seq=snapshot.body.seq if snapshot is not None else None)
+        assign(dataset.history, tag, snapshot)
+        if snapshot is not None:
+            event.note(snapshot=snapshot.id, snapshot_seq=snapshot.body.seq)
