@@ -10,6 +10,7 @@
     <cache>/views/<dataset>/.lease-<seq>-<id>-<x>    one job that uses it; `datasync.cache.leases`
     <cache>/views/<dataset>/.pin-<seq>-<id>          it is not to be evicted; `datasync.cache.pins`
     <cache>/views/<dataset>/.objects-<seq>-<id>      ids of its objects, with reflinks only
+    <cache>/quarantine/<id>-<time>                   0700; damaged objects, kept as evidence until a purge
     <cache>/.space.lock, .reserved-<x>               `datasync.cache.space`
 
 `<id>` is the first 16 hex digits of the snapshot id; the view of a part has `+` and 8 hex digits behind it.
@@ -40,6 +41,7 @@ from datasync.model.limits import NAME_BYTES
 
 OBJECTS = b"objects"
 VIEWS = b"views"
+QUARANTINE = b"quarantine"
 OBJECTS_MODE = 0o700
 VIEWS_MODE = 0o751
 VIEW_MODE = 0o750

@@ -53,6 +53,12 @@ class ViewLock:
         os.close(fd)
         return False
 
+    def fileno(self) -> int:
+        """Return the fd of the held lock: a child process that gets it keeps the view locked until it ends, too."""
+        if self._fd is None:
+            raise IntegrityError(f"view {self._view.path}: its lock is not held")
+        return self._fd
+
     def release(self) -> None:
         """Give the lock back; without one this does nothing."""
         if self._fd is not None:

@@ -62,6 +62,23 @@ class Objects:
             raise
         return objects
 
+    @classmethod
+    def share(cls, fd: int, *, reflinks: bool) -> Self:
+        """Take over the open directory *fd* of objects that another process of ours opened and checked."""
+        return cls(fd, Markers(fd, current_boot_id()), reflinks=reflinks)
+
+    @property
+    def fd(self) -> int:
+        """The directory of the objects, for `share` in another process; valid until `close`."""
+        return self._fd
+
+    def write_back(self) -> None:
+        """Write out what is there so far, so that `flush` has less to do; it promises nothing."""
+        try:
+            _sync(self._fd)
+        except OSError as error:
+            raise fault(error, "flush the cache's file system") from error
+
     def __enter__(self) -> Self:
         return self
 
@@ -93,9 +110,10 @@ class Objects:
         except NotFound:
             return False
 
-    def publish(self, tree: Tree, path: bytes, file_id: FileId) -> bool:
+    def publish(self, tree: Tree, path: bytes, file_id: FileId, made: tuple[int, int] | None = None) -> bool:
         """Make the finished, verified file *path* of a staging view an object; it loses its write bits.
 
+        *made* is (size, mode without write bits) of a file that the caller itself created: it is not looked at again.
         False when this file system can share neither by reflink nor by link: the view keeps the only copy.
         """
         try:
@@ -103,7 +121,7 @@ class Objects:
             try:
                 directory, name = tree.locate(path)
                 with directory as fd:
-                    return self._share(fd, name, _name(file_id), path)
+                    return self._share(fd, name, _name(file_id), path, made or _look(fd, name, path))
             finally:
                 self._markers.end(run)
         except OSError as error:
@@ -124,15 +142,11 @@ class Objects:
         except OSError as error:
             raise fault(error, "flush the cache's file system") from error
 
-    def _share(self, dir_fd: int, name: bytes, object_name: bytes, path: bytes) -> bool:
-        status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-        if not stat.S_ISREG(status.st_mode):
-            raise IntegrityError(f"publish {shown(path)}: expected a regular file, found something else; warm again")
-        if status.st_mode & 0o7222:
-            _drop_write_bits(name, dir_fd)
+    def _share(self, dir_fd: int, name: bytes, object_name: bytes, path: bytes, made: tuple[int, int]) -> bool:
+        size, mode = made
         for _ in range(3):
             try:
-                if self.reflinks and status.st_mode & stat.S_IRUSR:
+                if self.reflinks and mode & stat.S_IRUSR:
                     self._clone_in(dir_fd, name, object_name)
                 else:
                     os.link(name, object_name, src_dir_fd=dir_fd, dst_dir_fd=self._fd, follow_symlinks=False)
@@ -140,7 +154,7 @@ class Objects:
             except FileNotFoundError:
                 self._make_fan_out(object_name)
             except FileExistsError:
-                if self._same_size(object_name, status.st_size):
+                if self._same_size(object_name, size):
                     return True
                 os.unlink(object_name, dir_fd=self._fd)  # a truncated object: the verified file takes its place
             except OSError as error:
@@ -260,6 +274,16 @@ def _user_attributes(fd: int) -> list[bytes]:
             return []
         raise
     return [name for name in names if name.startswith(XATTR_PREFIX)]
+
+
+def _look(dir_fd: int, name: bytes, path: bytes) -> tuple[int, int]:
+    """Return size and mode of a file of a staging view, without write bits from now on."""
+    status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    if not stat.S_ISREG(status.st_mode):
+        raise IntegrityError(f"publish {shown(path)}: expected a regular file, found something else; warm again")
+    if status.st_mode & 0o7222:
+        _drop_write_bits(name, dir_fd)
+    return status.st_size, status.st_mode
 
 
 def _drop_write_bits(name: bytes, dir_fd: int) -> None:

@@ -3,9 +3,11 @@
 A transfer reserves all that it needs at once, before its first byte: nobody holds a part while waiting for the rest,
 so nothing can deadlock. A reservation is a file held by an flock, with 8 bytes that say how much of it is written; it
 ends with its process. Pinned and leased views are never evicted; a request that can not fit even alone fails at once,
-one that running transfers keep out waits for them to end.
+one that running transfers keep out waits for them to end. Nothing is evicted for a request that would not fit even if
+everything evictable were gone.
 
-`used` counts allocated blocks of objects. Raises `NoSpace`.
+`used` counts allocated blocks of objects and of what lies in quarantine. What a dead transfer left in its staging
+directory is removed before anything is counted. Raises `NoSpace`.
 """
 
 import contextlib
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 
 from datasync.cache.beneath import Tree
 from datasync.cache.faults import fault
-from datasync.cache.layout import OBJECTS, VIEWS, Cache, View, is_stem
+from datasync.cache.layout import OBJECTS, QUARANTINE, VIEWS, Cache, View, is_stem
 from datasync.cache.leases import living_leases
 from datasync.cache.locks import ViewLock
 from datasync.cache.pins import pinned_until, unpin
@@ -121,6 +123,7 @@ class Space:
         while True:
             with self._alone():
                 self._crossed = False
+                self.remove_dead_transfers(keep)
                 promised = self._promised()
                 if self._make_room(need, promised, keep):
                     return self._enter(need)
@@ -135,19 +138,52 @@ class Space:
         free = status.f_bavail * status.f_frsize
         return (
             f"{self._cache.path}: {need} bytes are needed, {self.used()} of {self.limit} are used and {free} are free "
-            "on the disk; what is left is pinned or leased: unpin, end jobs, or use a larger disk"
+            "on the disk; what is left is pinned or leased, or in quarantine: unpin, end jobs, or use a larger disk"
         )
 
     def _make_room(self, need: int, promised: int, keep: View) -> bool:
-        while not self._fits(need, promised):
-            if not self.remove_orphans() and not self.remove_dead_transfers(keep) and not self._evict_one(keep):
+        if self._fits(need, promised, self.used()):
+            return True
+        self.remove_orphans()
+        used = self.used()
+        if not self._fits(need, promised, used) and not self._fits(need, promised, used, self._evictable()):
+            return False
+        while not self._fits(need, promised, self.used()):
+            if not self._evict_one(keep):
                 return False
+            self.remove_orphans()
         return True
 
-    def _fits(self, need: int, promised: int) -> bool:
+    def _fits(self, need: int, promised: int, used: int, freed: int = 0) -> bool:
         status = os.statvfs(self._cache.tree.root_fd)
-        free = status.f_bavail * status.f_frsize
-        return self.used() + promised + need <= self.limit and promised + need + self.reserve_bytes <= free
+        free = status.f_bavail * status.f_frsize + freed
+        return used - freed + promised + need <= self.limit and promised + need + self.reserve_bytes <= free
+
+    def _evictable(self) -> int:
+        """Return the bytes of the objects that no pinned, leased or unfinished view has."""
+        kept = [view for _, view in self.views() if self._is_kept(view)]
+        if self._reflinks:
+            names = self._listed(frozenset(view.objects for view in kept))
+            return sum(status.st_blocks * BLOCK_BYTES for _, name, status in self._objects() if name not in names)
+        inodes: set[int] = set()
+        for place in [view.place for view in kept] + [view.staging for view in self.unfinished()]:
+            with contextlib.suppress(NotFound):  # finished, or evicted by hand, just now
+                inodes.update(self._inodes(place))
+        return sum(status.st_blocks * BLOCK_BYTES for _, _, status in self._objects() if status.st_ino not in inodes)
+
+    def _is_kept(self, view: View) -> bool:
+        return pinned_until(self._cache, view) is not None or bool(living_leases(self._cache, view))
+
+    def _inodes(self, path: bytes) -> Iterator[int]:
+        """Yield the inode of everything beneath *path*; links are not followed."""
+        pending = [path]
+        while pending:
+            above = pending.pop()
+            with self._cache.tree.subtree(above) as tree, os.scandir(tree.root_fd) as found:
+                for item in found:
+                    yield item.inode()
+                    if item.is_dir(follow_symlinks=False):
+                        pending.append(above + b"/" + os.fsencode(item.name))
 
     def _enter(self, need: int) -> Reservation:
         name = _RESERVATION + os.urandom(8).hex().encode()
@@ -185,8 +221,15 @@ class Space:
     # what is there
 
     def used(self) -> int:
-        """Return the bytes that objects take on the disk."""
-        return sum(status.st_blocks * BLOCK_BYTES for _, _, status in self._objects())
+        """Return the bytes that objects and what is in quarantine take on the disk."""
+        return self._quarantined() + sum(status.st_blocks * BLOCK_BYTES for _, _, status in self._objects())
+
+    def _quarantined(self) -> int:
+        try:
+            with self._cache.tree.subtree(QUARANTINE) as tree, os.scandir(tree.root_fd) as found:
+                return sum(item.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES for item in found)
+        except NotFound:
+            return 0
 
     def _objects(self) -> Iterator[tuple[int, str, os.stat_result]]:
         with self._cache.tree.subtree(OBJECTS) as tree:
@@ -215,11 +258,13 @@ class Space:
                     count += 1
         return count
 
-    def _listed(self) -> frozenset[str]:
-        """Return the ids of all objects that views list: with reflinks the link count does not tell."""
+    def _listed(self, lists: frozenset[bytes] | None = None) -> frozenset[str]:
+        """Return the ids of all objects that views list (in *lists* alone, if given): with reflinks the link count does
+        not tell.
+        """
         found: set[str] = set()
         for folder, name in self._folder_names():
-            if name.startswith(b".objects-"):
+            if name.startswith(b".objects-") and (lists is None or folder + b"/" + name in lists):
                 fd = self._cache.tree.open_file(folder + b"/" + name)
                 with os.fdopen(fd, "rb") as file:
                     while digest := file.read(ID_BYTES):
@@ -281,7 +326,7 @@ class Space:
             self._crossed = True  # it is being leased, or was finished just now: soon it can be told
             return False
         try:
-            if pinned_until(self._cache, view) is not None or living_leases(self._cache, view):
+            if self._is_kept(view):
                 return False
             discard_view(self._cache, view)
             unpin(self._cache, view)

@@ -23,6 +23,11 @@ class Sum(NamedTuple):
     digest: bytes
 
 
+def pack_extents(extents: list[Sum]) -> bytes:
+    """Return *extents* as a row holds them."""
+    return b"".join([_EXTENT.pack(*extent) for extent in extents])
+
+
 class Sums:
     """The notes of one cache directory."""
 
@@ -39,8 +44,12 @@ class Sums:
 
     def note(self, object_id: bytes, extents: list[Sum]) -> None:
         """Note what was written as *object_id*."""
+        self.note_all([(object_id, pack_extents(extents))])
+
+    def note_all(self, notes: list[tuple[bytes, bytes]]) -> None:
+        """Note many at once: object id and packed extents."""
         with self._lock:
-            self._waiting.append((object_id, b"".join(_EXTENT.pack(*extent) for extent in extents)))
+            self._waiting += notes
             if len(self._waiting) >= ROWS:
                 self._write()
 

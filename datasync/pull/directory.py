@@ -36,12 +36,12 @@ class DirectoryDestination:
 
     # the Destination of `place`
 
-    def create(self, file: PlannedFile) -> int:
+    def create(self, file: PlannedFile, mode: int) -> int:
         """Return a fd for the temporary name."""
         temporary = self._temporary(file)
         if not self._created:
             self._tree.remove(temporary)  # of a killed pull
-        return self._tree.create(temporary, 0o600)
+        return self._tree.create(temporary, mode)
 
     def reopen(self, file: PlannedFile) -> int:
         """Open the temporary name again."""

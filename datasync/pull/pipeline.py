@@ -1,10 +1,11 @@
 """Pull and warm, all steps joined: plan -> fetch -> open -> place -> publish. The only module here
 that starts threads' work.
 
-Each worker fetches one range into its own buffer, opens its chunks and places them; a failure stops all. Nothing
-unverified is ever under a name that counts.
+Each thread fetches one range into a buffer, opens its chunks and places them; many small files are opened and placed
+by processes of their own. A failure stops all. Nothing unverified is ever under a name that counts.
 """
 
+import contextlib
 import os
 import time
 from collections import deque
@@ -23,20 +24,25 @@ from datasync.cache.space import Limits, Reservation, Space
 from datasync.cache.sums import Sums
 from datasync.errors import NoSpace, UsageError
 from datasync.format.page import Page
-from datasync.model.entries import FILE, Entry
+from datasync.model.entries import FILE, ChunkRef, Entry
 from datasync.model.ids import DatasetId, SnapshotId
+from datasync.pull.batch import Batch, Start
+from datasync.pull.crew import Crew, size_for
 from datasync.pull.directory import DirectoryDestination
 from datasync.pull.fetch import Fetcher
 from datasync.pull.fileid import file_id
 from datasync.pull.place import Placer
 from datasync.pull.plan import Job, Plan
 from datasync.pull.select import Selection
+from datasync.pull.slots import Slots
 from datasync.pull.view import ViewDestination
+from datasync.pull.writeback import WriteBack
+from datasync.repository.chunks import Ref
 from datasync.repository.manifest import ManifestReader
 from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import Snapshot
 
-WORKERS = 4  # ranges in flight, each with a buffer of one pack
+WORKERS = 4  # ranges in flight, each with a buffer
 PROGRESS_SECONDS = 0.1
 BLOCK_BYTES = 4096  # a file takes whole blocks
 SPACE_MARGIN_BYTES = 16 * 1024 * 1024  # metadata of the target file system
@@ -87,7 +93,7 @@ def pull_to_directory(dataset: OpenDataset, snapshot: Snapshot, target: Path, re
         try:
             run.prepare(destination.accept, lambda entry, digest: False)
             run.check_space(target)
-            run.transfer(destination)
+            run.transfer(destination, tree.sync)
             destination.complete(run.plan)
             destination.complete_root(snapshot.body.root)
             tree.sync()
@@ -120,8 +126,10 @@ def warm_view(
     report: Report,
     waiting: Callable[[], None] | None = None,
     selection: Selection | None = None,
+    *,
+    lock_fd: int,
 ) -> PullResult:
-    """Make *view* complete and ready; the caller holds its lock and has found no receipt.
+    """Make *view* complete and ready; the caller holds its lock (*lock_fd*) and has found no receipt.
 
     Space is reserved before the first byte; *waiting* is called while other transfers have to end first.
     """
@@ -133,7 +141,8 @@ def warm_view(
         try:
             run.prepare(destination.accept, destination.adopt)
             run.reserved = space.reserve(run.plan.bytes + BLOCK_BYTES * run.plan.files, view, waiting)
-            run.transfer(destination, sums)
+            run.hire(tree, objects, lock_fd)
+            run.transfer(destination, objects.write_back, sums)
             destination.complete(run.plan)
             destination.complete_root(snapshot.body.root)
             if destination.ids is not None:
@@ -153,15 +162,21 @@ class _Run:
         self.entries = self.files = self.bytes = 0
         self._report = report
         store = dataset.history.store
-        self._reader = ManifestReader(store, dataset.keyring, snapshot)
+        self._reader = ManifestReader(dataset.history, snapshot)
         self._fetcher = Fetcher(store, dataset.keyring, self._reader.id_key)
         self._next_report = 0.0
         self._kept = 0
+        self._sums: Sums | None = None
         self._placer: Placer | None = None
+        self._slots = Slots(WORKERS)
+        self._crew: Crew | None = None
         self.reserved: Reservation | None = None
 
     def close(self) -> None:
         """Drop the plan and what is left of the reserved space; unfinished files stay under names that do not count."""
+        if self._crew is not None:
+            self._crew.close()
+        self._slots.close()
         if self.reserved is not None:
             self.reserved.release()
         if self._placer is not None:
@@ -201,35 +216,76 @@ class _Run:
                 "make room, or choose another disk"
             )
 
-    def transfer(self, destination: DirectoryDestination | ViewDestination, sums: Sums | None = None) -> None:
-        """Fetch, open and place everything that was planned."""
+    def hire(self, staging: Tree, objects: Objects, lock_fd: int) -> None:
+        """Start processes for the small files, where there are enough of them."""
+        if size := size_for(self.plan.small_files):
+            fds = (self._slots.fd, staging.root_fd, objects.fd, lock_fd)
+            with contextlib.suppress(OSError):  # no process can be started here: threads do the work
+                self._crew = Crew(size, fds, Start(self._fetcher.id_key, objects.reflinks))
+
+    def transfer(
+        self,
+        destination: DirectoryDestination | ViewDestination,
+        write_back: Callable[[], None],
+        sums: Sums | None = None,
+    ) -> None:
+        """Fetch, open and place everything that was planned; *write_back* writes out what is there so far."""
+        self._sums = sums
         self._placer = placer = Placer(destination, sums)
         for file in self.plan.empty_files():
             placer.empty(file)
-        with ThreadPoolExecutor(WORKERS, thread_name_prefix="fetch") as threads:
+        with (
+            closing(WriteBack(write_back)) as written_back,
+            ThreadPoolExecutor(WORKERS, thread_name_prefix="fetch") as threads,
+        ):
             running: deque[Future[None]] = deque()
             try:
                 for job in self.plan.jobs():
                     running.append(threads.submit(self._work, job, placer))
                     while len(running) > 2 * WORKERS:
-                        self._take(running)
+                        self._take(running, written_back)
                 while running:
-                    self._take(running)
+                    self._take(running, written_back)
             finally:
                 for future in running:
                     future.cancel()
+        if self._crew is not None:
+            self._crew.close()  # before the flush: a worker's marker is then a dead one's, and goes with it
         self._report(self._progress())
 
     def _work(self, job: Job, placer: Placer) -> None:
-        for index, raw in self._fetcher.chunks(job.part):
-            for file, at in job.targets[index]:
-                placer.write(file, at, raw)
+        with self._slots.take() as slot:
+            sealed = self._fetcher.fetch(job.part, slot.buffer)
+            rest = job.part.wanted if self._crew is None else self._give(self._crew, job, slot.start, placer)
+            if rest:
+                for index, raw in self._fetcher.chunks(job.part, sealed, rest):
+                    for file, at in job.targets[index]:
+                        placer.write(file, at, raw)
 
-    def _take(self, running: deque[Future[None]]) -> None:
+    def _give(self, crew: Crew, job: Job, start: int, placer: Placer) -> list[tuple[int, Ref]]:
+        """Have the small files of *job* placed by a worker; return the chunks of the others."""
+        small, rest = [], []
+        for index, ref in job.part.wanted:
+            if isinstance(ref, ChunkRef) and all(file.chunks == 1 for file, _ in job.targets[index]):
+                small.append((ref, job.targets[index]))
+            else:
+                rest.append((index, ref))
+        if small:
+            opener, head = self._fetcher.opener(job.part)
+            batch = Batch(self._fetcher.name(job.part), opener.hand_over(), head, start - job.part.start, small)
+            done = crew.place(batch)
+            placer.placed(done.files, done.bytes)
+            if self._sums is not None:
+                self._sums.note_all(done.placed)
+        return rest
+
+    def _take(self, running: deque[Future[None]], written_back: WriteBack) -> None:
         done, _ = wait(running, PROGRESS_SECONDS, FIRST_COMPLETED)
         for future in done:
             running.remove(future)
             future.result()
+        if self._placer is not None:
+            written_back.note(self._placer.bytes)
         self._tick()
 
     def _tick(self) -> None:

@@ -13,16 +13,17 @@ import xxhash
 from datasync.cache.beneath import set_xattrs
 from datasync.cache.faults import fault, shown
 from datasync.cache.kernel import allocate
-from datasync.cache.sums import Sum, Sums
+from datasync.cache.sums import Sum
 from datasync.pull.plan import PlannedFile
 
+WORK_MODE = 0o600  # of a file that is being written, unless it gets its own at once
 OPEN_FILES = 128  # partly written files kept open; more are closed and opened again
 
 
 class Destination(Protocol):
     """Where files are placed."""
 
-    def create(self, file: PlannedFile) -> int:
+    def create(self, file: PlannedFile, mode: int) -> int:
         """Return a new writable fd for *file*, under a name that does not count yet."""
 
     def reopen(self, file: PlannedFile) -> int:
@@ -35,23 +36,33 @@ class Destination(Protocol):
         """Give the finished file, closed, its name."""
 
 
+class Notes(Protocol):
+    """What keeps the sums of what was written."""
+
+    def note(self, object_id: bytes, extents: list[Sum]) -> None:
+        """Note what was written as *object_id*."""
+
+
 class _Part:
     """A file that has some of its chunks; `fd` is -1 while closed."""
 
-    __slots__ = ("bytes", "fd", "left", "sums", "users")
+    __slots__ = ("bytes", "fd", "left", "sums", "turn", "users")
 
     def __init__(self, fd: int, chunks: int) -> None:
         self.bytes = 0
         self.fd = fd
         self.left = chunks
         self.sums: list[Sum] = []
+        self.turn = threading.Lock()  # the kernel lets one write to a file at a time, and would have the others spin
         self.users = 0
 
 
 class Placer:
     """Writes chunks into files. Thread-safe."""
 
-    def __init__(self, destination: Destination, sums: Sums | None = None) -> None:
+    def __init__(self, destination: Destination, sums: Notes | None = None, *, exact: bool = False) -> None:
+        """*exact* says that this process has no umask, so files get their mode when they are made."""
+        self._exact = exact
         self._destination = destination
         self._sums = sums
         self._lock = threading.Lock()
@@ -72,6 +83,13 @@ class Placer:
         with self._lock:
             self.bytes += len(raw)
 
+    def placed(self, files: int, count: int) -> None:
+        """Count in what another process placed."""
+        with self._lock:
+            self.files += files
+            self.bytes += count
+            self.finished_bytes += count
+
     def empty(self, file: PlannedFile) -> None:
         """Make a file without data: empty, or one hole."""
         try:
@@ -80,12 +98,13 @@ class Placer:
             raise fault(error, f"write {shown(file.path)}") from error
 
     def _whole(self, file: PlannedFile, at: int, raw: bytes | bytearray | memoryview) -> None:
-        fd = self._destination.create(file)
+        mode = self._destination.mode(file) if self._exact and not file.xattrs else WORK_MODE
+        fd = self._destination.create(file, mode)
         try:
             _write_at(fd, at, raw)
             if at + len(raw) != file.size:
                 os.ftruncate(fd, file.size)
-            self._complete(fd, file)
+            self._complete(fd, file, mode)
         finally:
             os.close(fd)
         self._finish(file, len(raw), [self._sum(at, raw)] if self._sums is not None and raw else [])
@@ -101,16 +120,18 @@ class Placer:
             self.files += 1
             self.finished_bytes += count
 
-    def _complete(self, fd: int, file: PlannedFile) -> None:
+    def _complete(self, fd: int, file: PlannedFile, mode: int = WORK_MODE) -> None:
         if file.xattrs:
             set_xattrs(fd, file.attributes)
-        os.fchmod(fd, self._destination.mode(file))
+        if mode == WORK_MODE:
+            os.fchmod(fd, self._destination.mode(file))
         os.utime(fd, ns=(file.mtime, file.mtime))
 
     def _part(self, file: PlannedFile, at: int, raw: bytes | bytearray | memoryview) -> None:
         part = self._take(file)
         try:
-            _write_at(part.fd, at, raw)
+            with part.turn:
+                _write_at(part.fd, at, raw)
             noted = [self._sum(at, raw)] if self._sums is not None else []
         finally:
             with self._lock:
@@ -129,7 +150,7 @@ class Placer:
         with self._lock:
             part = self._parts.get(file.n)
             if part is None:
-                fd = self._destination.create(file)
+                fd = self._destination.create(file, WORK_MODE)
                 part = self._parts[file.n] = _Part(fd, file.chunks)
                 if file.dense:
                     allocate(fd, file.size)

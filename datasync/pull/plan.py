@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from datasync.format.pack import TAG_BYTES
 from datasync.model.entries import ChunkRef, Entry, PackRef, StoredChunk
+from datasync.model.limits import MIB
 from datasync.repository.chunks import Range, plan_ranges
 
 _TABLES = """
@@ -27,6 +29,7 @@ CREATE TABLE groups (link BLOB PRIMARY KEY, path BLOB) WITHOUT ROWID;
 """
 
 JOB_CHUNKS = 2_048  # of one job at most: a pack may hold 16,384 small files, and several jobs are in memory
+JOB_BYTES = 16 * MIB  # of one job, from its first wanted byte to its last: while one is opened, others are fetched
 
 Xattrs = tuple[tuple[bytes, bytes], ...]
 _encode = msgspec.msgpack.encode
@@ -70,6 +73,7 @@ class Plan:
         self._packs: dict[bytes, int] = {}
         self.files = 0
         self.bytes = 0
+        self.small_files = 0
         self._rows = 0
         self._priority = self._last_priority = 0
 
@@ -84,6 +88,7 @@ class Plan:
         n, before = self.files, self._rows
         self.files += 1
         self._db.executemany("INSERT INTO wanted VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._wanted(n, entry, chunks))
+        self.small_files += self._rows - before == 1
         xattrs = _encode(entry.xattrs) if entry.xattrs else b""
         self._db.execute(
             "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -160,7 +165,7 @@ class Plan:
         for offset, chunk, raw, stored, form, position, at, *file in rows:
             ref = ChunkRef(chunk, raw, stored, form, 0, position, offset)
             if not refs or refs[-1] != ref:
-                if len(refs) >= JOB_CHUNKS:
+                if refs and (len(refs) >= JOB_CHUNKS or offset + stored + TAG_BYTES - refs[0].offset > JOB_BYTES):
                     yield from _jobs(pack, refs, targets)
                     refs, targets = [], []
                 refs.append(ref)

@@ -47,7 +47,7 @@ def recheck(
 
     Files whose inode is in *clean* were compared with their record just now: their bytes are not read again.
     """
-    reader = ManifestReader(dataset.history.store, dataset.keyring, snapshot)
+    reader = ManifestReader(dataset.history, snapshot)
     buffer = memoryview(bytearray(CHUNK_BYTES))
     selection, wanted = Selection(subset), 0
     for listed, page in reader.entries():

@@ -18,9 +18,9 @@ class ViewDestination:
         self._objects = objects
         self.ids = bytearray() if objects.reflinks else None
 
-    def create(self, file: PlannedFile) -> int:
+    def create(self, file: PlannedFile, mode: int) -> int:
         """Return a fd for the file in the staged view; the view itself has no name yet."""
-        return self._tree.create(file.path, 0o600)
+        return self._tree.create(file.path, mode)
 
     def reopen(self, file: PlannedFile) -> int:
         """Open it again."""
@@ -32,7 +32,7 @@ class ViewDestination:
 
     def finish(self, file: PlannedFile) -> None:
         """Share the file with other views."""
-        self._objects.publish(self._tree, file.path, FileId(file.id))
+        self._objects.publish(self._tree, file.path, FileId(file.id), (file.size, read_only(file.mode)))
 
     def accept(self, entry: Entry, plan: Plan) -> bool:
         """Make or plan everything but a file's content; return whether that may have to be fetched."""

@@ -187,6 +187,51 @@ def test_a_receipt_of_another_node_is_refused(machine: Machine, source: Path, ca
         assert "another node" in ran.message
 
 
+@pytest.mark.parametrize("edited", [False, True], ids=["another-node", "edited"])
+def test_a_warm_checks_what_another_node_made_and_signs_it(
+    machine: Machine, source: Path, cache: Path, scratch: Path, edited: bool
+) -> None:
+    other = machine if edited else machine.sibling(scratch / "other")
+    before = json.loads(receipt(cache, 2).read_text())
+    if edited:
+        rewrite(receipt(cache, 2), files=1, root="00" * 32)
+    inodes = {path: path.stat().st_ino for path in place_of(receipt(cache, 2)).rglob("*")}
+    other.must("warm", "data")
+    assert other.must("ready", "data", "--json").result["files"] == before["files"]
+    assert {path: path.stat().st_ino for path in place_of(receipt(cache, 2)).rglob("*")} == inodes
+    after = json.loads(receipt(cache, 2).read_text())
+    changed = {"completed", "signature"} | (set() if edited else {"node"})
+    assert {key for key in before if before[key] != after[key]} <= changed
+    assert (before["node"] == after["node"]) == edited
+
+
+def test_what_another_node_left_damaged_is_made_anew(
+    machine: Machine, source: Path, cache: Path, scratch: Path
+) -> None:
+    place = place_of(receipt(cache, 2))
+    victim = next(path for path in sorted(place.rglob("*")) if path.is_file())
+    stamp, good = victim.stat().st_mtime_ns, victim.read_bytes()
+    os.chmod(victim, 0o644)
+    victim.write_bytes(bytes(len(good)))
+    os.utime(victim, ns=(stamp, stamp))
+    os.chmod(victim, 0o444)
+    other = machine.sibling(scratch / "other")
+    assert other.must("warm", "data", "--json").result["fetched_bytes"] > 0
+    assert victim.read_bytes() == good
+    assert len(list(cache.glob("quarantine/*"))) == 1
+    other.must("ready", "data", "--deep")
+
+
+def test_the_stale_fallback_takes_no_other_nodes_view(
+    machine: Machine, source: Path, cache: Path, scratch: Path
+) -> None:
+    lost = str(scratch / "nowhere")
+    arguments = ("run", "--data", "data", "--on-fail", "stale", "--", "true")
+    assert replace(machine, repository=lost).run(*arguments).code == 0
+    other = machine.sibling(scratch / "other")
+    assert replace(other, repository=lost).run(*arguments).code != 0
+
+
 def test_a_receipt_of_another_dataset_or_snapshot_counts_for_nothing(
     machine: Machine, source: Path, cache: Path, scratch: Path
 ) -> None:

@@ -161,6 +161,38 @@ def test_pinned_and_leased_views_never_make_room(cache: Cache) -> None:
     assert not leased.ready_path.exists()
 
 
+def test_nothing_is_evicted_for_what_would_not_fit_anyway(cache: Cache) -> None:
+    pinned, idle = make_view(cache, "a", files=10, size=20 * KIB), make_view(cache, "b", files=10, size=20 * KIB)
+    pin(cache, pinned, 0)
+    limit = used_bytes(cache.path / "objects") + 10 * KIB
+    with pytest.raises(NoSpace):
+        space(cache, str(limit)).reserve(limit - 100 * KIB, other(cache), stop)
+    assert is_whole(idle, 10, 20 * KIB)
+    space(cache, str(limit)).reserve(100 * KIB, other(cache), stop).release()
+    assert not idle.ready_path.exists()
+
+
+def test_what_lies_in_quarantine_counts(cache: Cache) -> None:
+    view = make_view(cache)
+    before = space(cache).used()
+    (cache.path / "quarantine").mkdir()
+    (cache.path / "quarantine" / "object").write_bytes(bytes(MIB))
+    assert space(cache).used() == before + MIB
+    with pytest.raises(NoSpace, match="quarantine"):
+        space(cache, str(2 * MIB)).reserve(MIB + 512 * KIB, other(cache), stop)
+    assert is_whole(view)
+
+
+def test_partial_files_of_a_dead_transfer_are_gone_before_anything_is_counted(cache: Cache) -> None:
+    dead = cache.view("dead", 1, SNAPSHOT)
+    with stage_view(cache, dead) as tree:
+        fd = tree.create(b"part")
+        os.write(fd, bytes(MIB))
+        os.close(fd)
+    space(cache).reserve(KIB, other(cache), stop).release()
+    assert used_bytes(cache.path / "views") == 0
+
+
 def test_the_reserve_stays_free(cache: Cache) -> None:
     status = os.statvfs(cache.path)
     free = status.f_bavail * status.f_frsize

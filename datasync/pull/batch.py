@@ -1,0 +1,67 @@
+"""What a transfer and its worker processes say to each other: MessagePack with a length before it, over a socket.
+
+First `Start`, then a `Batch` for each range that has small files, each answered by one `Done`. A closed socket is the
+end. Bytes come from our own process, so they are trusted; `read` raises `EOFError` at the end.
+"""
+
+import socket
+import struct
+from typing import BinaryIO, TypeVar
+
+import msgspec
+
+from datasync.model.entries import ChunkRef
+from datasync.pull.plan import PlannedFile
+
+_LENGTH = struct.Struct("<Q")
+
+Placed = tuple[bytes, bytes]
+"""A file's id, and its extents as `datasync.cache.sums` packs them."""
+
+
+class Start(msgspec.Struct, array_like=True, frozen=True):
+    """What all batches have in common."""
+
+    id_key: bytes
+    reflinks: bool
+
+
+class Batch(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Chunks of one pack that lie in the shared memory from `base` on (their offsets in the pack are added to it)."""
+
+    name: str
+    key: bytes
+    head: bytes
+    base: int
+    wanted: list[tuple[ChunkRef, list[tuple[PlannedFile, int]]]]
+
+
+class Done(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What was placed, or the class and message of the error that stopped it."""
+
+    placed: list[Placed]
+    files: int
+    bytes: int
+    error: str = ""
+    message: str = ""
+
+
+Message = TypeVar("Message", Start, Batch, Done)
+
+
+def write(connection: socket.socket, message: Start | Batch | Done) -> None:
+    """Send *message*."""
+    body = msgspec.msgpack.encode(message)
+    connection.sendall(_LENGTH.pack(len(body)) + body)
+
+
+def read(file: BinaryIO, type_: type[Message]) -> Message:
+    """Return the next message from *file*, the buffered reading side of a socket."""
+    head = file.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise EOFError
+    (size,) = _LENGTH.unpack(head)
+    body = file.read(size)
+    if len(body) < size:
+        raise EOFError
+    return msgspec.msgpack.decode(body, type=type_)
