@@ -1,28 +1,38 @@
-"""`make bench`: push, push again and bring back, for each tool in turn, through rclone's S3 server and SeaweedFS.
+"""`make bench`: push, push again, push an edit and bring back, for each tool in turn, through real S3 servers.
 
-    python -m bench [--files 20000] [--shards 4] [--runs 3] [--server rclone --server seaweedfs] [--output FILE.json]
+    python -m bench [--quick] [--set small …] [--server rclone …] [--tool datasync …] [--runs 3]
+                    [--latency MS] [--rate MIB] [--storm SECONDS] [--output FILE.json] [--plot FILE.svg]
 
-Prints a Markdown table of medians, with each peer's ratio to datasync; writes JSON when asked.
+Every tool works through a proxy of ours that counts requests and bytes; it adds `--latency` to each request and keeps
+all traffic together to `--rate`. `--storm` answers 503 to everything for so long in the middle of a push and draws the
+throughput. Prints a Markdown table of medians with each tool's ratio to datasync; writes JSON when asked.
 """
 
 import argparse
-import json
 import os
 import shutil
-import statistics
+import sys
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from bench.data import shards, small_files
+from bench.data import deep_tree, edit, shards, small_files, texts
 from bench.measure import Sample, measure
+from bench.proxy import Proxy, proxy
+from bench.report import Key, write_json, write_table
+from bench.storm import storm
 from bench.tools import Tool, all_tools
 from tests.support import servers
+from tests.support.servers import S3Server
 
 SEED = 20261130
 SETTLE_SECONDS = 3  # longer than the racy window, so the unchanged push is one
-
-Key = tuple[str, str, str, str]  # server, data set, step, tool
+SETS = ("small", "shards", "texts", "deep", "versions")
+TOOLS = ("floor", "datasync", "restic", "rclone", "s5cmd")
 
 
 def main() -> None:
@@ -31,91 +41,100 @@ def main() -> None:
     samples: dict[Key, list[Sample]] = {}
     with tempfile.TemporaryDirectory(prefix="datasync-bench-") as folder:
         root = Path(folder)
-        sets = _data(root / "data", options)
+        sets = {name: _make(root / "data" / name, name, options) for name in options.set}
         time.sleep(SETTLE_SECONDS)
         for name in options.server:
+            if options.storm:
+                storm(_server(name), root / f"{name}-storm", sets, options)
+                continue
             for turn in range(options.runs):
-                _round(name, root / f"{name}-{turn}", sets, samples)
-    _print(samples)
+                _round(name, root / f"{name}-{turn}", sets, options, samples)
+    if samples:
+        write_table(samples)
     if options.output:
-        rows = [
-            dict(zip(("server", "set", "step", "tool"), key, strict=True), **_median(found))
-            for key, found in samples.items()
-        ]
-        Path(options.output).write_text(
-            json.dumps({"cores": os.cpu_count(), "runs": options.runs, "rows": rows}, indent=1) + "\n"
-        )
+        write_json(options.output, samples, options)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench")
+    parser.add_argument("--quick", action="store_true", help="small sets, one run, rclone's server: some minutes")
     parser.add_argument("--files", type=int, default=20_000)
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--server", action="append", choices=["rclone", "seaweedfs"])
-    parser.add_argument("--output")
+    parser.add_argument("--set", action="append", choices=SETS)
+    parser.add_argument("--tool", action="append", choices=TOOLS)
+    parser.add_argument("--latency", type=float, default=0.0, metavar="MS")
+    parser.add_argument("--rate", type=float, metavar="MIB", help="MiB a second, both directions together")
+    parser.add_argument("--storm", type=float, default=0.0, metavar="SECONDS")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
-    options.server = options.server or ["rclone", "seaweedfs"]
+    if options.quick:
+        options.files, options.shards, options.runs = 2_000, 1, 1
+        options.set = options.set or ["small", "shards", "texts"]
+    options.server = options.server or (["rclone"] if options.quick or options.storm else ["rclone", "seaweedfs"])
+    options.set = options.set or list(SETS)
+    options.tool = options.tool or list(TOOLS)
     return options
 
 
-def _data(root: Path, options: argparse.Namespace) -> dict[str, Path]:
-    sets = {}
-    if options.files:
-        sets["small"] = root / "small"
-        small_files(sets["small"], options.files, SEED)
-    if options.shards:
-        sets["shards"] = root / "shards"
-        shards(sets["shards"], options.shards, SEED)
-    return sets
+def _make(root: Path, name: str, options: argparse.Namespace) -> Path:
+    if name == "shards":
+        shards(root, options.shards, SEED)
+    else:
+        make = {"small": small_files, "versions": small_files, "texts": texts, "deep": deep_tree}[name]
+        make(root, options.files // (1 if name == "small" else 4), SEED)
+    return root
 
 
-def _round(name: str, folder: Path, sets: dict[str, Path], samples: dict[Key, list[Sample]]) -> None:
-    start = {"rclone": servers.rclone, "seaweedfs": servers.seaweedfs}[name]
+def _server(name: str) -> Callable[[], AbstractContextManager[S3Server]]:
+    return {"rclone": servers.rclone, "seaweedfs": servers.seaweedfs}[name]
+
+
+def _round(
+    name: str, folder: Path, sets: dict[str, Path], options: argparse.Namespace, samples: dict[Key, list[Sample]]
+) -> None:
     folder.mkdir(parents=True)
-    with start() as server:
+    with _server(name)() as server:
         server.make_bucket("bench")
-        for tool in all_tools(server, folder, "bench"):
-            for command in tool.prepare:
-                measure(tool.fill(command, source="", target="", name=""), tool.environment)
-            for label, source in sets.items():
-                for step, found in _steps(tool, label, source, folder).items():
-                    samples.setdefault((name, label, step, tool.name), []).append(found)
+        place = urlsplit(server.endpoint)
+        rate = None if options.rate is None else options.rate * 1024 * 1024
+        upstream = (place.hostname or "", place.port or 0)
+        with proxy(upstream, latency=options.latency / 1000, rate=rate) as between:
+            seen = replace(server, endpoint=f"http://127.0.0.1:{between.port}")
+            for tool in all_tools(seen, folder, "bench", options.tool):
+                _tool(tool, name, folder, sets, between, samples)
     _remove(folder)
 
 
-def _steps(tool: Tool, label: str, source: Path, folder: Path) -> dict[str, Sample]:
-    target = folder / f"{tool.name.split()[0]}-{label}"
-    values = {"source": str(source), "target": str(target), "name": label}
-    push = tool.fill(tool.push, **values)
-    found = {"push": measure(push, tool.environment), "push again": measure(push, tool.environment)}
-    os.sync()  # nobody pays for another's dirty pages
-    found["bring back"] = measure(tool.fill(tool.pull, **values), tool.environment)
-    return found
+def _tool(
+    tool: Tool, server: str, folder: Path, sets: dict[str, Path], between: Proxy, samples: dict[Key, list[Sample]]
+) -> None:
+    for command in tool.prepare:
+        measure(tool.fill(command, source="", target="", name=""), tool.environment)
+    for turn, (label, source) in enumerate(sets.items()):
+        target = folder / f"{tool.name.split()[0].strip(',')}-{label}"
+        values = {"source": str(source), "target": str(target), "name": label}
+        steps = [("push", tool.push), ("push again", tool.again or tool.push)]
+        if label == "versions":
+            steps.append(("push, 1 % edited", tool.again or tool.push))
+        for step, command in [*steps, ("bring back", tool.pull)]:
+            if "edited" in step:
+                edit(source, turn + len(samples))
+                time.sleep(SETTLE_SECONDS)
+            os.sync()  # nobody pays for another's dirty pages
+            between.reset()
+            done = measure(tool.fill(command, **values), tool.environment)
+            counted = replace(done, requests=between.requests.total(), bytes=between.bytes_in + between.bytes_out)
+            samples.setdefault((server, label, step, tool.name), []).append(counted)
+            print(f"{server} {label} {step} {tool.name}: {done.wall:.2f} s", file=sys.stderr, flush=True)
 
 
 def _remove(folder: Path) -> None:
     for path, _, _ in os.walk(folder):
         os.chmod(path, 0o700)  # views are read-only
     shutil.rmtree(folder)
-
-
-def _median(found: list[Sample]) -> dict[str, float]:
-    return {
-        "wall": round(statistics.median(item.wall for item in found), 2),
-        "cpu": round(statistics.median(item.cpu for item in found), 2),
-        "memory": round(max(item.memory for item in found)),
-    }
-
-
-def _print(samples: dict[Key, list[Sample]]) -> None:
-    print("\n| server | data | step | tool | wall s | CPU s | peak MiB | wall / datasync | CPU / datasync |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for (server, label, step, tool), found in sorted(samples.items()):
-        mine, its = _median(samples[server, label, step, "datasync"]), _median(found)
-        ratios = [f"{its[key] / mine[key]:.2f}" if mine[key] else "-" for key in ("wall", "cpu")]
-        figures = [f"{its['wall']:.2f}", f"{its['cpu']:.2f}", f"{its['memory']:.0f}", *ratios]
-        print(f"| {' | '.join([server, label, step, tool, *figures])} |")
 
 
 if __name__ == "__main__":

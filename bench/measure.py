@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One run: seconds, and peak resident memory in MiB."""
+    """One run: seconds, peak resident memory in MiB; requests and bytes where a proxy counts them."""
 
     wall: float
     cpu: float
     memory: float
+    requests: int = 0
+    bytes: int = 0
 
 
 def measure(command: list[str], environment: Mapping[str, str]) -> Sample:

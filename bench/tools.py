@@ -1,6 +1,6 @@
 """The tools that are compared: how each makes its repository, pushes a directory and brings it back.
 
-rclone comes from the locked test requirements; restic is used where it is on
+rclone and s5cmd come from the locked test requirements; restic is used where it is on
 PATH (Debian's package), else left out with a word.
 """
 
@@ -9,11 +9,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.servers import S3Server
 
+_PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # programs of the locked requirements lie beside Python
 TRANSFERS = 16  # rclone's, as a user who wants speed would set it
 
 
@@ -26,20 +27,54 @@ class Tool:
     prepare: tuple[list[str], ...]
     push: list[str]
     pull: list[str]
+    again: list[str] = field(default_factory=list)  # empty: as push
 
     def fill(self, command: list[str], **values: str) -> list[str]:
         """Return *command* with its places filled."""
         return [part.format(**values) for part in command]
 
 
-def all_tools(server: S3Server, home: Path, bucket: str) -> list[Tool]:
-    """Return the tools that this machine has."""
-    found = [_datasync(server, home, bucket), _rclone(server, home, bucket)]
-    if shutil.which("restic"):
-        found.insert(1, _restic(server, home, bucket))
-    else:
-        print("restic is not installed: left out (Debian: apt-get install restic)")
+def all_tools(server: S3Server, home: Path, bucket: str, names: list[str]) -> list[Tool]:
+    """Return the tools called *names* that this machine has."""
+    made = {
+        "floor": _floor,
+        "datasync": _datasync,
+        "restic": _restic,
+        "rclone": _rclone,
+        "s5cmd": _s5cmd,
+    }
+    found = []
+    for name in names:
+        if name in ("restic", "s5cmd") and not shutil.which(name, path=_PATH):
+            print(f"{name} is not installed: left out (restic: Debian's package; s5cmd: requirements/dev.txt)")
+        else:
+            found.append(made[name](server, home, bucket))
     return found
+
+
+def _floor(server: S3Server, home: Path, bucket: str) -> Tool:
+    run = [sys.executable, "-m", "bench.floor"]
+    environment = _base(server, home) | {
+        "FLOOR_ENDPOINT": server.endpoint,
+        "FLOOR_BUCKET": bucket,
+        "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
+    }
+    step = {name: [*run, name, "{source}", "{target}"] for name in ("push", "pull", "again")}
+    return Tool("floor", environment, (), step["push"], step["pull"], step["again"])
+
+
+def _s5cmd(server: S3Server, home: Path, bucket: str) -> Tool:
+    program = shutil.which("s5cmd", path=_PATH) or "s5cmd"
+    run = [program, "--endpoint-url", server.endpoint, "--log", "error"]
+    place = f"s3://{bucket}/s5cmd/{{name}}/"
+    return Tool(
+        "s5cmd, plaintext",
+        _base(server, home),
+        (),
+        [*run, "cp", "{source}/", place],
+        [*run, "cp", f"{place}*", "{target}/"],
+        [*run, "sync", "{source}/", place],
+    )
 
 
 def _base(server: S3Server, home: Path) -> dict[str, str]:
@@ -77,7 +112,7 @@ def _restic(server: S3Server, home: Path, bucket: str) -> Tool:
 
 
 def _rclone(server: S3Server, home: Path, bucket: str) -> Tool:
-    program = shutil.which("rclone", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") or "rclone"
+    program = shutil.which("rclone", path=_PATH) or "rclone"
     password = subprocess.run([program, "obscure", "bench"], check=True, capture_output=True, text=True).stdout.strip()
     environment = _base(server, home) | {
         "RCLONE_CONFIG": str(home / "rclone.conf"),

@@ -5,8 +5,9 @@ A file that changes while it is read is read again, then reported: what is retur
 """
 
 import os
-import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import xxhash
 
@@ -15,6 +16,7 @@ from datasync.crypto.hashing import keyed_hash
 from datasync.errors import DatasyncError
 from datasync.model.entries import FILE, Entry
 from datasync.model.limits import MIB, SMALL_FILE_BYTES
+from datasync.push.buffers import anonymous_memory
 from datasync.push.detect import Changed, SameEntry
 from datasync.push.extents import Extents, data_extents
 from datasync.push.index import ChunkIndex, Placed
@@ -24,6 +26,8 @@ from datasync.push.source import CHANGED, Skipped, SourceTree, Unreadable, reaso
 
 TRIES = 3  # reads of a file that keeps changing
 WINDOW_BYTES = 8 * MIB  # twice the longest chunk, so reads are large and leftovers small
+HELD_BYTES = 1 * MIB  # small files that are claimed together: as much as stays in a core's cache
+HELD_FILES = 64
 SECTOR_BYTES = 512
 
 
@@ -52,29 +56,46 @@ class _Torn(Exception):
     """The file changed between the first look and the last."""
 
 
+class _Held(NamedTuple):
+    """A small file in the window, whole and not torn, whose chunk is not claimed yet."""
+
+    id: bytes
+    raw: memoryview
+    chunks: list[Placed]
+
+
 class FileReader:
-    """Reads files into packs with buffers of its own."""
+    """Reads files into packs with buffers of its own. Small files gather in the window: one claim for many."""
 
     def __init__(self, tree: SourceTree, cutter: Cutter, id_key: bytes, index: ChunkIndex) -> None:
         self._tree = tree
         self._cutter = cutter
         self._id_key = id_key
         self._index = index
-        self._window = memoryview(bytearray(WINDOW_BYTES))
+        self._window = memoryview(anonymous_memory(WINDOW_BYTES))
+        self._held: list[_Held] = []
+        self._filled = 0
         self.stopped = False
+        self.reading = b""  # a path, while its file is being read
         self.read_bytes = 0
         self.new_bytes = 0
 
-    def read(self, item: Changed, packer: Packer, *, checksum: bool) -> Outcome:
-        """Return the file of *item*, its new chunks added to *packer*."""
-        path = item.found.path
+    def read(self, items: Sequence[Changed], packer: Packer, *, checksum: bool) -> list[Outcome]:
+        """Return the file of each of *items*, in order, their new chunks added to *packer*."""
+        outcomes = [self._untorn(item, packer, checksum=checksum) for item in items]
+        self.reading = b""
+        self._claim_held(packer)
+        return outcomes
+
+    def _untorn(self, item: Changed, packer: Packer, *, checksum: bool) -> Outcome:
+        path = self.reading = item.found.path
         for _ in range(TRIES):
             try:
-                fd = self._tree.open_file(path)
+                fd, status = self._tree.open_regular(path)
             except Unreadable as error:
                 return error.skipped
             try:
-                return self._read(fd, item, packer, checksum=checksum)
+                return self._read(fd, status, item, packer, checksum=checksum)
             except _Torn:
                 continue
             except OSError as error:
@@ -83,40 +104,50 @@ class FileReader:
                 os.close(fd)
         return Skipped(path, CHANGED)
 
-    def _read(self, fd: int, item: Changed, packer: Packer, *, checksum: bool) -> Outcome:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            return Skipped(item.found.path, CHANGED)
-        sparse = status.st_blocks * SECTOR_BYTES < status.st_size
-        data, holes = (
-            data_extents(fd, status.st_size) if sparse else (((0, status.st_size),) if status.st_size else (), ())
-        )
+    def _read(self, fd: int, status: os.stat_result, item: Changed, packer: Packer, *, checksum: bool) -> Outcome:
+        size = status.st_size
+        sparse = status.st_blocks * SECTOR_BYTES < size
+        data, holes = data_extents(fd, size) if sparse else (((0, size),) if size else (), ())
         entry = _entry(item, status, holes)
         before = item.before
-        if (
-            checksum
-            and before
-            and before.stat.xxh3
-            and before.entry.size == status.st_size
-            and before.entry.holes == holes
-        ):
+        if checksum and before and before.stat.xxh3 and before.entry.size == size and before.entry.holes == holes:
+            self._claim_held(packer)  # the digest needs the window
             digest = self._digest(fd, data)
             if digest == before.stat.xxh3:
                 _check_same(fd, status)
                 return SameContent(entry, before, FileStat(status.st_ctime_ns, status.st_ino, digest))
-        if status.st_size <= SMALL_FILE_BYTES and not holes:
+        if size <= SMALL_FILE_BYTES and not holes:
             chunks, digest = self._small(fd, status, packer)
         else:
+            self._claim_held(packer)
             chunks, digest = self._large(fd, data, packer)
             _check_same(fd, status)
         return ReadFile(entry, chunks, FileStat(status.st_ctime_ns, status.st_ino, digest))
 
     def _small(self, fd: int, status: os.stat_result, packer: Packer) -> tuple[list[Placed], bytes]:
-        view = self._window[: status.st_size]
+        """Hold a whole file in the window; its chunk enters the list that is returned when it is claimed."""
+        size, chunks = status.st_size, list[Placed]()
+        if self._filled + size > HELD_BYTES or len(self._held) == HELD_FILES:
+            self._claim_held(packer)
+        view = self._window[self._filled : self._filled + size]
         self._fill(fd, 0, view)
         _check_same(fd, status)  # before the bytes go anywhere
-        digest = xxhash.xxh3_128_digest(view)
-        return ([self._chunk(view, packer)] if len(view) else []), digest
+        if size:
+            self._held.append(_Held(keyed_hash(self._id_key, view), view, chunks))
+            self._filled += size
+        return chunks, xxhash.xxh3_128_digest(view)
+
+    def _claim_held(self, packer: Packer) -> None:
+        """Claim the chunks of the files in the window and hand the new ones on."""
+        if not self._held:
+            return
+        held, self._held, self._filled = self._held, [], 0
+        claimed = self._index.claim([(item.id, len(item.raw)) for item in held])
+        for item, (chunk, new) in zip(held, claimed, strict=True):
+            item.chunks.append(chunk)
+            if new:
+                packer.add(chunk, item.raw)
+                self.new_bytes += len(item.raw)
 
     def _large(self, fd: int, data: Extents, packer: Packer) -> tuple[list[Placed], bytes]:
         chunks: list[Placed] = []
@@ -142,7 +173,7 @@ class FileReader:
         return filled - start
 
     def _chunk(self, raw: memoryview, packer: Packer) -> Placed:
-        chunk, new = self._index.claim(keyed_hash(self._id_key, raw), len(raw))
+        chunk, new = self._index.claim([(keyed_hash(self._id_key, raw), len(raw))])[0]
         if new:
             packer.add(chunk, raw)
             self.new_bytes += len(raw)

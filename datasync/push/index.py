@@ -1,9 +1,10 @@
 """Which chunks need not be stored: those of the record, and those that this push has on its way. Thread-safe."""
 
 import threading
+from collections.abc import Sequence
 
 from datasync.model.entries import PackRef, StoredChunk
-from datasync.push.record import Record
+from datasync.push.record import ChunkRow, Record
 
 
 class Placed:
@@ -37,17 +38,20 @@ class ChunkIndex:
         self._pending: dict[bytes, Placed] = {}  # bounded: the chunks of packs that are not stored yet
         self._lock = threading.Lock()
 
-    def claim(self, chunk_id: bytes, raw: int) -> tuple[Placed, bool]:
-        """Return the chunk, and whether the caller has to store it."""
+    def claim(self, wanted: Sequence[tuple[bytes, int]]) -> list[tuple[Placed, bool]]:
+        """Return for each (id, raw length) the chunk, and whether the caller has to store it."""
         with self._lock:
-            pending = self._pending.get(chunk_id)
-            if pending is not None:
-                return pending, False
-            known = self._record.chunk(chunk_id)
-            placed = Placed(chunk_id, raw)
-            if known is None:
-                self._pending[chunk_id] = placed
-                return placed, True
+            known = self._record.chunks([item[0] for item in wanted if item[0] not in self._pending])
+            return [self._claim(chunk_id, raw, known.get(chunk_id)) for chunk_id, raw in wanted]
+
+    def _claim(self, chunk_id: bytes, raw: int, known: ChunkRow | None) -> tuple[Placed, bool]:
+        placed = self._pending.get(chunk_id)
+        if placed is not None:
+            return placed, False
+        placed = Placed(chunk_id, raw)
+        if known is None:
+            self._pending[chunk_id] = placed
+            return placed, True
         placed.at(known.pack, known.stored, known.form, known.position, known.offset)
         return placed, False
 

@@ -16,9 +16,13 @@ class PushOptions:
     exclude: tuple[str, ...] = ()
     checksum: bool = False
     allow_empty: bool = False
+    max_loss: float = 0.5  # share of the known entries that a push may lose
+    source_change: bool = False
+    settle_seconds: float = 0.0  # a file written later than this before the scan waits for the next push
     xattrs: bool = False
     one_file_system: bool = False
     dry_run: bool = False
+    count_ahead: bool = False  # walk the source twice, so that a progress has totals
     message: str = ""
     chunker: str = "cdc"
     tool: str = "datasync"
@@ -26,12 +30,19 @@ class PushOptions:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a push is: entries walked, file bytes read, new bytes among them, bytes sent."""
+    """How far a push is: entries walked, file bytes read, new bytes among them, bytes sent; bytes of files that need no
+    reading; entries and bytes altogether, None until they are known; a file that is being read.
+    """
 
     entries: int
     read_bytes: int
     new_bytes: int
     sent_bytes: int
+    kept_bytes: int = 0
+    total_entries: int | None = None
+    total_bytes: int | None = None
+    stage: str = ""
+    reading: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +56,5 @@ class PushResult:
     progress: Progress
     skipped: list[Skipped]
     seconds: float
+    unsettled: int = 0
+    """Files still being written: kept as they were in the last push, new ones left out."""

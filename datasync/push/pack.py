@@ -2,6 +2,7 @@
 sealed when full, handed to the store.
 """
 
+import mmap
 from collections.abc import Callable
 
 from datasync.format import pack as packs
@@ -10,7 +11,7 @@ from datasync.push.buffers import BufferPool
 from datasync.push.index import Placed
 from datasync.push.store import PackStore
 from datasync.repository.compression import Buffer, compress
-from datasync.repository.keyring import SealingKeys
+from datasync.repository.keyring import Keyring
 from datasync.repository.packs import Piece, fits, seal_pack
 
 METADATA_PACK_BYTES = 8 * MIB  # small enough to read whole for its pages, and to hold beside the pool
@@ -20,15 +21,16 @@ class Packer:
     """Fills one pack at a time. One thread at a time uses it."""
 
     def __init__(
-        self, keys: SealingKeys, type_: int, pool: BufferPool, store: PackStore, stored: Callable[[list[Placed]], None]
+        self, keyring: Keyring, type_: int, pool: BufferPool, store: PackStore, stored: Callable[[list[Placed]], None]
     ) -> None:
-        self._keys = keys
+        self._keyring = keyring
+        self._keys = keyring.sealing(type_)
         self._type = type_
         self._pool = pool
         self._store = store
         self._stored = stored
-        self._header = packs.FIXED_HEADER_BYTES + len(keys.sealed_key)
-        self._staging: bytearray | None = None
+        self._header = packs.FIXED_HEADER_BYTES + len(self._keys.sealed_key)
+        self._staging: mmap.mmap | None = None
         self._used = 0
         self._pieces: list[Piece] = []
         self._placed: list[Placed] = []
@@ -63,6 +65,8 @@ class Packer:
         except BaseException:
             self._pool.give(target)
             raise
+        if self._keys.source == packs.SEALED:  # a sealed key is one pack's
+            self._keys = self._keyring.sealing(self._type)
         for chunk, piece, (position, offset) in zip(placed, pieces, sealed.places, strict=True):
             chunk.at(sealed.ref, len(piece.data), piece.form, position, offset)
         fields = (

@@ -1,7 +1,7 @@
 """Turn entries in order into stored pages, and remember each for the next push (docs/format.md, section 10).
 
 Pages of the last snapshot that come out again are not stored again. Chunk lists of large files are sealed before the
-page that refers to them. Used by one thread.
+page that refers to them. Used by one thread, but for `lists_stored`.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from datasync.model.entries import DIRECTORY, FILE, ChunkRef, Entry, ListRef, Pa
 from datasync.model.limits import ENTRY_CHUNKS, LIST_CHUNKS
 from datasync.push.index import Placed
 from datasync.push.pack import Packer
-from datasync.push.record import FileStat, PageRow, Record
+from datasync.push.record import FileStat, Record
 from datasync.repository.manifest import PageBuilder
 
 CHUNKS_PER_LIST = 1024  # on average; a list ends where a chunk's id says so
@@ -35,6 +35,15 @@ def totals_of(entries: list[Entry]) -> Totals:
     size = sum(entry.size for entry in entries)
     holes = sum(length for entry in entries if entry.holes for _, length in entry.holes)
     return Totals(len(entries), files, directories, len(entries) - files - directories, size, holes, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPage:
+    """A page of the last snapshot without its entries, so that any number of them can wait."""
+
+    ref: PageRef
+    pack: PackRef
+    totals: Totals
 
 
 @dataclass(slots=True)
@@ -69,7 +78,7 @@ class PageWriter:
         self._scanned = scanned
         self._builder = PageBuilder(keys.page_cut)
         self._stats: list[FileStat] = []
-        self._new_lists: list[tuple[ListRef, PackRef, list[bytes]]] = []
+        self._new_lists: dict[bytes, tuple[int, list[bytes]]] = {}  # those whose pack is on its way
         self._done: list[_Page] = []
         self.totals = NO_TOTALS
 
@@ -78,11 +87,11 @@ class PageWriter:
         """True when the next entry begins a page, so that a page from before may follow whole."""
         return not self._builder.entries
 
-    def reuse(self, row: PageRow) -> None:
+    def reuse(self, page: KnownPage) -> None:
         """Take a page of the last snapshot as it is; only `at_border`."""
-        entries = row.page.entries
-        self._done.append(_Page(row.ref.id, len(entries), row.ref.bytes, entries[0].path, None, (row.ref, row.pack)))
-        self.totals = add_totals(self.totals, row.totals)
+        ref = page.ref
+        self._done.append(_Page(ref.id, ref.entries, ref.bytes, ref.first, None, (ref, page.pack)))
+        self.totals = add_totals(self.totals, page.totals)
 
     def add(self, entry: Entry, chunks: list[StoredChunk], lists: Lists, stat: FileStat) -> None:
         """Add the next entry with its content: chunks, however many, or chunk lists from before."""
@@ -96,7 +105,7 @@ class PageWriter:
             self._end_page()
 
     def _store_lists(self, chunks: list[StoredChunk]) -> Lists:
-        made: list[tuple[bytes, int, Placed | None, list[bytes]]] = []
+        made: list[tuple[bytes, int, Placed | None]] = []
         for part in _cut_lists(chunks):
             table: dict[bytes, int] = {}
             refs = [
@@ -105,26 +114,22 @@ class PageWriter:
             ]
             in_table = {c.pack.id: c.pack for c in part}
             encoded = write_chunk_list([in_table[pack_id] for pack_id in table], refs)
-            list_id = keyed_hash(self._keys.id_key, encoded)
+            list_id, covered = keyed_hash(self._keys.id_key, encoded), sum(c.raw for c in part)
             placed = None
             if self._record.list_place(list_id) is None:
                 placed = Placed(list_id, len(encoded))
+                self._new_lists[list_id] = (covered, list(table))
                 self._list_packer.add(placed, encoded)
-            made.append((list_id, sum(c.raw for c in part), placed, list(table)))
+            made.append((list_id, covered, placed))
         self._list_packer.seal()
-        return [self._list_ref(*item) for item in made]
+        return [self._list_place(*item) for item in made]
 
-    def _list_ref(
-        self, list_id: bytes, covered: int, placed: Placed | None, packs_of_chunks: list[bytes]
-    ) -> tuple[ListRef, PackRef]:
+    def _list_place(self, list_id: bytes, covered: int, placed: Placed | None) -> tuple[ListRef, PackRef]:
         if placed is None:
             known = self._record.list_place(list_id)
             assert known is not None
             return known
-        c = placed.settled()
-        ref = ListRef(list_id, c.raw, c.stored, c.form, 0, c.position, c.offset, covered)
-        self._new_lists.append((ref, c.pack, packs_of_chunks))
-        return ref, c.pack
+        return _list_ref(placed, covered)
 
     def _end_page(self) -> None:
         encoded, entries = self._builder.take()
@@ -148,10 +153,17 @@ class PageWriter:
         self._list_packer.finish()
         return [page.settled() for page in self._done], hash_all(page.id for page in self._done)
 
-    def keep_lists(self) -> None:
-        """Remember the chunk lists that were stored; called when their packs are."""
-        for ref, pack, packs_of_chunks in self._new_lists:
-            self._record.add_list(ref, pack, packs_of_chunks)
+    def lists_stored(self, lists: list[Placed]) -> None:
+        """Remember chunk lists whose pack is stored now; called by the threads that store."""
+        for placed in lists:
+            content = self._new_lists.pop(placed.id, None)
+            if content is not None:  # else the same list, of another file, was stored already
+                self._record.add_list(*_list_ref(placed, content[0]), content[1])
+
+
+def _list_ref(placed: Placed, covered: int) -> tuple[ListRef, PackRef]:
+    c = placed.settled()
+    return ListRef(c.id, c.raw, c.stored, c.form, 0, c.position, c.offset, covered), c.pack
 
 
 def _cut_lists(chunks: list[StoredChunk]) -> list[list[StoredChunk]]:

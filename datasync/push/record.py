@@ -20,6 +20,9 @@ from datasync.format.snapshot import PageRef, Totals
 from datasync.model.entries import ListRef, PackRef
 
 SCHEMA = 2
+PACKS_REMEMBERED = 4096
+JOURNAL_AT_ONCE = 1000
+IDS_AT_ONCE = 64  # chunks of one query: each count is a statement that SQLite keeps prepared
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS packs (n INTEGER PRIMARY KEY, id BLOB UNIQUE, ref BLOB, stored INTEGER, committed INTEGER);
@@ -164,6 +167,12 @@ class Record:
             ).fetchone()
         return (_page_ref.decode(row[0]), _pack_ref.decode(row[1])) if row else None
 
+    def content(self, page_id: bytes) -> tuple[Page, list[FileStat]]:
+        """Return what a page that `pages` yielded holds, and its stats."""
+        with self._lock:
+            page, stats = self._db.execute("SELECT page, stats FROM contents WHERE id = ?", (page_id,)).fetchone()
+        return decode_own_page(page), _stats.decode(stats)
+
     def keep_page(self, page_id: bytes, page: bytes, stats: Sequence[FileStat], totals: Totals, scanned: int) -> None:
         """Keep what a page of the coming snapshot holds; true of the source whether or not that snapshot comes."""
         with self._lock, self._db:
@@ -195,18 +204,24 @@ class Record:
 
     # chunks and the journal
 
-    def chunk(self, chunk_id: bytes) -> ChunkRow | None:
-        """Return where a chunk is stored, if it is known."""
+    def chunks(self, ids: Sequence[bytes]) -> dict[bytes, ChunkRow]:
+        """Return where those of the chunks *ids* that are known are stored."""
+        found: dict[bytes, ChunkRow] = {}
         with self._lock:
-            row = self._db.execute(
-                "SELECT pack, raw, stored, form, position, offset FROM chunks WHERE id = ?", (chunk_id,)
-            ).fetchone()
-            return ChunkRow(self._pack(row[0]), *row[1:]) if row else None
+            for start in range(0, len(ids), IDS_AT_ONCE):
+                some = ids[start : start + IDS_AT_ONCE]
+                rows = self._db.execute(
+                    "SELECT id, pack, raw, stored, form, position, offset FROM chunks "
+                    f"WHERE id IN ({','.join('?' * len(some))})",
+                    some,
+                ).fetchall()
+                found.update((row[0], ChunkRow(self._pack(row[1]), *row[2:])) for row in rows)
+        return found
 
     def _pack(self, n: int) -> PackRef:
         ref = self._packs.get(n)
         if ref is None:
-            if len(self._packs) >= 4096:
+            if len(self._packs) >= PACKS_REMEMBERED:
                 self._packs.clear()
             ref = self._packs[n] = _pack_ref.decode(
                 self._db.execute("SELECT ref FROM packs WHERE n = ?", (n,)).fetchone()[0]
@@ -244,6 +259,8 @@ class Record:
             for chunk_id, row in chunks:
                 n = self._learned.get(row.pack.id)
                 if n is None:
+                    if len(self._learned) >= PACKS_REMEMBERED:
+                        self._learned.clear()
                     self._db.execute(
                         "INSERT OR IGNORE INTO packs VALUES (NULL, ?, ?, 0, 1)", (row.pack.id, _encode(row.pack))
                     )
@@ -299,14 +316,33 @@ class Record:
                 return True
         return False
 
-    def journal(self) -> list[tuple[bytes, int]]:
-        """Return the packs of a push that did not commit: (pack id, when stored in ms)."""
+    def count_packs(self) -> tuple[int, int]:
+        """Return how many packs of a push that did not commit are known, and how many packs at all."""
         with self._lock:
-            return self._db.execute("SELECT id, stored FROM packs WHERE committed = 0").fetchall()
+            found = self._db.execute("SELECT count(*) - coalesce(sum(committed), 0), count(*) FROM packs").fetchone()
+        return int(found[0]), int(found[1])
+
+    def journal(self) -> Iterator[list[tuple[PackRef, int]]]:
+        """Yield the packs of a push that did not commit, in order of id, some at a time: (pack, when stored in ms)."""
+        last = b""
+        while True:
+            with self._lock:
+                rows = self._db.execute(
+                    "SELECT ref, stored, id FROM packs WHERE committed = 0 AND id > ? ORDER BY id LIMIT ?",
+                    (last, JOURNAL_AT_ONCE),
+                ).fetchall()
+            if not rows:
+                return
+            yield [(_pack_ref.decode(row[0]), row[1]) for row in rows]
+            last = rows[-1][2]
 
     def drop_packs(self, ids: Sequence[bytes]) -> None:
-        """Forget packs and their chunks: the store does not have them, or they are condemned."""
+        """Forget packs and what lies in them: the store does not have them, or nothing new may rely on them."""
+        gone = frozenset(ids)
         with self._lock, self._db:
+            lists = self._db.execute("SELECT id, pack FROM lists")
+            dropped = [(list_id,) for list_id, pack in lists if _pack_ref.decode(pack).id in gone]
+            self._db.executemany("DELETE FROM lists WHERE id = ?", dropped)
             for pack_id in ids:
                 self._db.execute("DELETE FROM chunks WHERE pack = (SELECT n FROM packs WHERE id = ?)", (pack_id,))
                 self._db.execute("DELETE FROM packs WHERE id = ?", (pack_id,))

@@ -1,11 +1,11 @@
 """Walk the source: every entry once, in the order of docs/format.md section 10, whatever the depth.
 
 Iterative, with a bounded number of directory fds (`datasync.push.source`); one listing per directory and one lstat
-per entry. Memory is one directory's names per level. A directory that comes back from eviction is verified by device
-and inode. What can not be pushed (FIFOs, sockets, devices, unreadable, vanished or swapped entries, names past the
-format's limits) is handed to `skipped`, once, and is not yielded; an unreadable directory is not yielded either,
-since an empty one would be a lie. When a directory is removed or swapped after its own entry was yielded, it is
-reported once and the rest of it is left out.
+per entry. Memory is one directory's names per level, of a large one a part (`datasync.push.names`). A directory that
+comes back from eviction is verified by device and inode. What can not be pushed (FIFOs, sockets, devices, unreadable,
+vanished or swapped entries, names past the format's limits) is handed to `skipped`, once, and is not yielded; an
+unreadable directory is not yielded either, since an empty one would be a lie. When a directory is removed or swapped
+after its own entry was yielded, it is reported once and the rest of it is left out.
 
 Raises `UsageError` for a bad `.datasyncignore`; `StorageUnavailable` when the root can not be listed or the machine
 has no fds left. Does not open files (except for extended attributes), does not compare with an earlier push.
@@ -13,9 +13,8 @@ has no fds left. Does not open files (except for extended attributes), does not 
 
 import os
 import stat
-import sys
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 import msgspec
 
@@ -23,12 +22,12 @@ from datasync.errors import NotFound, StorageUnavailable
 from datasync.model.entries import DIRECTORY, FILE, SYMLINK
 from datasync.model.limits import NAME_BYTES, PATH_BYTES
 from datasync.push.ignore import FILE_NAME, IgnoreRules, Scope, read_rules
+from datasync.push.names import NamesOnDisk, names_of
 from datasync.push.source import CHANGED, VANISHED, Directory, Skipped, SourceTree, Unreadable, reason
 from datasync.push.xattrs import TooLarge, Xattrs, read_xattrs
 
 __all__ = ["Found", "Skipped", "scan"]
 
-_ENCODING = sys.getfilesystemencoding()
 _KIND = 0o170000
 _IS_FILE = stat.S_IFREG
 _IS_DIRECTORY = stat.S_IFDIR
@@ -62,11 +61,11 @@ class _Level:
 
     __slots__ = ("identity", "names", "path", "prefix", "scope")
 
-    def __init__(self, path: bytes, directory: Directory, names: list[bytes], scope: Scope) -> None:
+    def __init__(self, path: bytes, directory: Directory, names: Iterator[bytes], scope: Scope) -> None:
         self.path = path
         self.prefix = path + b"/" if path else b""
         self.identity = directory.identity
-        self.names = iter(names)
+        self.names = names
         self.scope = scope
 
 
@@ -166,31 +165,28 @@ class _Walk:
 
     def _level(self, path: bytes, directory: Directory, scope: Scope) -> _Level:
         try:
-            listed = [name.encode(_ENCODING, "surrogateescape") for name in os.listdir(directory.fd)]
+            listed = names_of(directory.fd, directory.status.st_size)
         except OSError as error:
             raise Unreadable(path, reason(error)) from error
         if not listed and os.fstat(directory.fd).st_nlink == 0:  # removed: an empty listing, and no error
             raise Unreadable(path, VANISHED)
-        listed.sort()
-        position = bisect_left(listed, FILE_NAME)
-        if position < len(listed) and listed[position] == FILE_NAME:
+        if _holds_rules(directory, listed):
             scope = scope.within(path, read_rules(self._tree, path))
         return _Level(path, directory, self._fitting(path, listed), scope)
 
-    def _fitting(self, path: bytes, names: list[bytes]) -> list[bytes]:
+    def _fitting(self, path: bytes, names: list[bytes] | NamesOnDisk) -> Iterator[bytes]:
         """Return *names* without those that the format can not hold, each reported."""
         room = min(NAME_BYTES, PATH_BYTES - len(path) - 1)
-        if not names or max(map(len, names)) <= room:
-            return names
+        longest = names.longest if isinstance(names, NamesOnDisk) else max(map(len, names), default=0)
+        return iter(names) if longest <= room else self._only_fitting(path, names, room)
+
+    def _only_fitting(self, path: bytes, names: Iterable[bytes], room: int) -> Iterator[bytes]:
+        why = f"the name is too long: at most {NAME_BYTES} bytes, and {PATH_BYTES} for the whole path"
         for name in names:
-            if len(name) > room:
-                whole = path + b"/" + name if path else name
-                self._skipped(
-                    Skipped(
-                        whole, f"the name is too long: at most {NAME_BYTES} bytes, and {PATH_BYTES} for the whole path"
-                    )
-                )
-        return [name for name in names if len(name) <= room]
+            if len(name) <= room:
+                yield name
+            else:
+                self._skipped(Skipped(path + b"/" + name if path else name, why))
 
     def _other(self, parent: Directory, name: bytes, path: bytes, status: os.stat_result) -> Found | None:
         """Return the entry for what is neither a plain file nor a directory to enter, or report it."""
@@ -227,6 +223,17 @@ class _Walk:
             return ()
         except OSError as error:
             raise Unreadable(path, reason(error)) from error
+
+
+def _holds_rules(directory: Directory, names: list[bytes] | NamesOnDisk) -> bool:
+    if isinstance(names, NamesOnDisk):
+        try:
+            os.stat(FILE_NAME, dir_fd=directory.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+    position = bisect_left(names, FILE_NAME)
+    return position < len(names) and names[position] == FILE_NAME
 
 
 def _found(

@@ -183,7 +183,11 @@ class SourceTree:
         return opened
 
     def open_file(self, path: bytes) -> int:
-        """Return a new fd of the regular file *path*, which the caller closes and whose fstat the caller compares.
+        """Return a new fd of the regular file *path*, which the caller closes."""
+        return self.open_regular(path)[0]
+
+    def open_regular(self, path: bytes) -> tuple[int, os.stat_result]:
+        """Return a new fd of the regular file *path*, which the caller closes, and its status, which it compares.
 
         Raises `Unreadable` also when something else than a regular file is there by now.
         """
@@ -193,10 +197,11 @@ class SourceTree:
         except Unreadable as error:  # names the component; the caller asked for the file
             raise Unreadable(path, error.skipped.reason) from error
         fd = self._open_content(directory, name, path)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             os.close(fd)
             raise Unreadable(path, CHANGED)
-        return fd
+        return fd, status
 
     def _open_content(self, parent: Directory, name: bytes, path: bytes) -> int:
         flags = self._content

@@ -1,9 +1,10 @@
 """Store sealed packs on a few threads; a pack enters the journal only after its PUT (docs/format.md, section 13)."""
 
+import mmap
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from datasync.errors import AlreadyExists, DatasyncError, IntegrityError
 from datasync.format.names import pack_name
@@ -11,6 +12,8 @@ from datasync.push.buffers import BufferPool
 from datasync.push.record import Record
 from datasync.repository.packs import SealedPack
 from datasync.storage.protocol import ObjectStore
+
+TICK_SECONDS = 0.1
 
 ChunkFields = tuple[bytes, int, int, int, int, int]
 
@@ -30,7 +33,7 @@ class PackStore:
         self.sent_bytes = 0
         self.sent_packs = 0
 
-    def send(self, pack: SealedPack, buffer: bytearray, chunks: list[ChunkFields], done: Callable[[], None]) -> None:
+    def send(self, pack: SealedPack, buffer: mmap.mmap, chunks: list[ChunkFields], done: Callable[[], None]) -> None:
         """Store *pack*, which lies in *buffer*; then enter *chunks* into the journal and call *done*."""
         future = self._threads.submit(self._send, pack, buffer, chunks, done)
         with self._lock:
@@ -41,7 +44,7 @@ class PackStore:
         with self._lock:
             self._running.discard(future)
 
-    def _send(self, pack: SealedPack, buffer: bytearray, chunks: list[ChunkFields], done: Callable[[], None]) -> None:
+    def _send(self, pack: SealedPack, buffer: mmap.mmap, chunks: list[ChunkFields], done: Callable[[], None]) -> None:
         try:
             if self._failure is None:
                 self._put(pack)
@@ -71,15 +74,15 @@ class PackStore:
         if self._failure is not None:
             raise self._failure
 
-    def finish(self) -> None:
-        """Wait until everything is stored; raise the first failure."""
+    def finish(self, tick: Callable[[], None]) -> None:
+        """Wait until everything is stored, calling *tick* meanwhile; raise the first failure."""
         while True:
             with self._lock:
                 running = list(self._running)
             if not running:
                 break
-            for future in running:
-                future.result()
+            wait(running, TICK_SECONDS)
+            tick()
         self.check()
 
     def close(self) -> None:

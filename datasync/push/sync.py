@@ -7,12 +7,13 @@ the grace time of prune; otherwise known chunks come from the newest snapshot's 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from datasync.errors import IntegrityError, NotFound, StorageUnavailable
-from datasync.format.names import pack_name
+from datasync.format.names import dataset_prefix, pack_name
 from datasync.format.page import Page
 from datasync.format.snapshot import PageRef
 from datasync.model.entries import Entry, PackRef
@@ -22,6 +23,8 @@ from datasync.repository.manifest import ManifestReader
 from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import DAY_MS, Snapshot
 
+FEW_PACKS = 16  # so many are asked for one by one
+NAMES_LISTED = 1000  # of one request
 GRACE_MS = 14 * DAY_MS  # prune deletes a condemned pack after this time
 
 
@@ -39,7 +42,12 @@ class Baseline:
         the next try stores it anew.
         """
         number, condemned = condemned_packs(self.dataset.history)
-        if number == self.condemned_number or not condemned:
+        if number == self.condemned_number:
+            return
+        if not self.dataset.history.reads:  # what is on the list is not known: nothing of before is relied on
+            record.forget(keep_journal=False)
+            raise StorageUnavailable("a prune condemned packs since this push began: run the same line again")
+        if not condemned:
             return
         own = any(pack.id in condemned for _, pack in pages)
         if own or record.relies_on(condemned, (page.id for page, _ in pages)):
@@ -58,14 +66,14 @@ def synchronise(dataset: OpenDataset, record: Record, root: Path) -> Baseline:
         mark is not None and newest is not None and (mark.snapshot == newest.id or now - mark.checked < GRACE_MS // 2)
     )
     if not reliable:
-        record.forget(keep_journal=True)
+        record.forget(keep_journal=history.reads)
     _check_journal(dataset, record, now)
     if condemned:
         record.drop_packs(sorted(condemned))
         if record.relies_on(condemned):
             record.forget(keep_journal=True)
             reliable = False
-    if not reliable and newest is not None and not newest.body.id_key:
+    if not reliable and newest is not None and history.reads and not newest.body.id_key:
         _learn(dataset, newest, record, condemned)
     return Baseline(dataset, newest, _entries_of(newest, root), number)
 
@@ -81,23 +89,48 @@ def _entries_of(newest: Snapshot | None, root: Path) -> int:
 
 
 def _check_journal(dataset: OpenDataset, record: Record, now: int) -> None:
-    """Ask the store for every pack of a push that did not commit; forget those that are too old or not there."""
-    gone = []
-    for pack_id, stored in record.journal():
-        if now - stored > GRACE_MS // 2:
-            gone.append(pack_id)
-            continue
-        try:
-            dataset.history.store.stat(pack_name(dataset.id, pack_id))
-        except NotFound:
-            gone.append(pack_id)
-    if gone:
-        record.drop_packs(gone)
+    """Ask the store for every pack of a push that did not commit; forget those that are too old, not there, or of an
+    older epoch: who was revoked when it ended has that epoch's keys.
+    """
+    waiting, known = record.count_packs()
+    listed = waiting > FEW_PACKS and waiting * NAMES_LISTED > known  # a listing takes fewer requests
+    is_stored = _listed(dataset) if listed else partial(_has_pack, dataset)
+    for some in record.journal():
+        gone = [
+            pack.id
+            for pack, stored in some
+            if now - stored > GRACE_MS // 2 or pack.epoch != dataset.keyring.epoch or not is_stored(pack.id)
+        ]
+        if gone:
+            record.drop_packs(gone)
+
+
+def _has_pack(dataset: OpenDataset, pack: bytes) -> bool:
+    try:
+        dataset.history.store.stat(pack_name(dataset.id, pack))
+    except NotFound:
+        return False
+    return True
+
+
+def _listed(dataset: OpenDataset) -> Callable[[bytes], bool]:
+    """Return what tells whether a pack is stored, asked in ascending order: one listing beside the questions."""
+    names = (item.name for item in dataset.history.store.list(dataset_prefix(dataset.id) + "packs/"))
+    at = next(names, "")
+
+    def is_stored(pack: bytes) -> bool:
+        nonlocal at
+        wanted = pack_name(dataset.id, pack)
+        while at and at < wanted:
+            at = next(names, "")
+        return at == wanted
+
+    return is_stored
 
 
 def _learn(dataset: OpenDataset, newest: Snapshot, record: Record, condemned: frozenset[bytes]) -> None:
     """Fill the tables of known chunks, chunk lists and pages from the newest snapshot's pages."""
-    reader = ManifestReader(dataset.history.store, dataset.keyring, newest)
+    reader = ManifestReader(dataset.history, newest)
     try:
         for ordinal, (ref, pack, page, _) in enumerate(reader.pages()):
             for entry in page.entries:
@@ -120,5 +153,8 @@ def _learn_file(reader: ManifestReader, entry: Entry, page: Page, record: Record
             if chunk.pack.id not in condemned
         )
         used = {chunk.pack.id for chunk in chunks}
-        if item is not None and page.packs[item.pack].id not in condemned and used.isdisjoint(condemned):
-            record.learn_list(item, page.packs[item.pack], sorted(used))
+        if item is None:
+            continue
+        ref, pack = reader.list_place(item, page)
+        if pack.id not in condemned and used.isdisjoint(condemned):
+            record.learn_list(ref, pack, sorted(used))

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import S3_SERVERS
+from tests.support import stores
 from tests.support.cli import Machine
-from tests.support.servers import S3Server
+from tests.support.stores import Running, Server
 from tests.support.trees import make_hostile_tree
 
 
@@ -54,20 +55,28 @@ def any_machine(request: pytest.FixtureRequest, scratch: Path, monkeypatch: pyte
     return s3_machine(request.getfixturevalue(request.param), scratch, monkeypatch)
 
 
-def s3_machine(server: S3Server, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+@pytest.fixture(params=stores.names())
+def every_machine(
+    request: pytest.FixtureRequest, running: Running, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> Machine:
+    """A machine with a repository in each kind of store of tests/support/stores.py."""
+    return s3_machine(running.server(request.param), scratch, monkeypatch)
+
+
+def s3_machine(server: Server, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Return a machine with a repository of its own on *server*."""
     url = server.url(_bucket(server), f"{os.urandom(8).hex()}/repository")
     return _machine(scratch, url, server.environment(), monkeypatch)
 
 
 @functools.cache
-def _bucket(server: S3Server) -> str:
+def _bucket(server: Server) -> str:
     server.make_bucket("acceptance")
     return "acceptance"
 
 
 def _machine(scratch: Path, url: str, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Machine:
-    for name in [name for name in os.environ if name.startswith(("AWS_", "DATASYNC_", "XDG_"))]:
+    for name in [name for name in os.environ if name.startswith(("AWS_", "OSS_", "COS_", "DATASYNC_", "XDG_"))]:
         monkeypatch.delenv(name)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

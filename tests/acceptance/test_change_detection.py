@@ -49,12 +49,15 @@ def frozen_ctime(monkeypatch: pytest.MonkeyPatch) -> None:
     read = FileReader.read
 
     def reading(*arguments: Any, **options: Any) -> Any:
-        outcome = read(*arguments, **options)
-        if isinstance(outcome, Skipped):
-            return outcome
-        return type(outcome)(**fields_of(outcome) | {"stat": msgspec.structs.replace(outcome.stat, ctime=FROZEN_CTIME)})
+        return [freeze(outcome) for outcome in read(*arguments, **options)]
 
     monkeypatch.setattr(FileReader, "read", reading)
+
+
+def freeze(outcome: Any) -> Any:
+    if isinstance(outcome, Skipped):
+        return outcome
+    return type(outcome)(**fields_of(outcome) | {"stat": msgspec.structs.replace(outcome.stat, ctime=FROZEN_CTIME)})
 
 
 def fields_of(outcome: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from datasync.crypto.identity import read_identity
+from datasync.crypto.identity_file import read_identity
 from tests import reference_reader
 from tests.support.cli import Machine
 from tests.support.trees import DEEP_NAME, DEPTH, GIB, MIB, SPARSE_BYTES, Node, content, differences, survey
@@ -62,16 +62,16 @@ def test_the_comparison_sees_each_kind_of_difference(scratch: Path) -> None:
 
 
 def test_everything_comes_back_through_every_store(
-    any_machine: Machine, hostile_tree: Path, hostile_survey: dict[bytes, Node], scratch: Path
+    every_machine: Machine, hostile_tree: Path, hostile_survey: dict[bytes, Node], scratch: Path
 ) -> None:
-    pushed = any_machine.push(hostile_tree)
+    pushed = every_machine.push(hostile_tree)
     assert pushed.skipped == []
     assert pushed.totals.entries == len(hostile_survey) - 1
-    any_machine.pull(scratch / "pulled")
+    every_machine.pull(scratch / "pulled")
     pulled = survey(scratch / "pulled")
     assert differences(hostile_survey, pulled) == []
     check_holes(pulled)
-    warmed, _ = any_machine.warm()
+    warmed, _ = every_machine.warm()
     view = survey(warmed.path)
     assert differences(hostile_survey, view, view=True) == []
     check_holes(view)
@@ -99,7 +99,7 @@ def test_a_pushed_copy_is_the_same_snapshot(machine: Machine, hostile_tree: Path
     """Holes, times, modes and links come back so exactly that pushing the copy makes no new content and equal pages."""
     machine.push(hostile_tree)
     machine.pull(scratch / "pulled")
-    copy = machine.push(scratch / "pulled")
+    copy = machine.push(scratch / "pulled", source_change=True)
     assert copy.progress.new_bytes == 0
     machine.pull(scratch / "again", "data@2")
     assert differences(survey(scratch / "pulled"), survey(scratch / "again")) == []
