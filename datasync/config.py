@@ -7,7 +7,7 @@ The only place that reads settings and environment. Clouds' credentials stay in 
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,23 @@ from datasync.errors import UsageError
 SYSTEM_FILE = Path("/etc/datasync/config.toml")
 LOCAL_FILE = Path("datasync.toml")
 CHUNKERS = ("cdc", "fixed")
-SECTIONS = {"push": ("chunker",), "cache": ("dirs", "max", "reserve")}
-TOP = ("repository", "identity", "trust")
+AUDIT = ("retention", "recipients", "region", "lock", "ship")
+SECTIONS = {"push": ("chunker", "bwlimit", "storage_class"), "cache": ("dirs", "max", "reserve"), "audit": AUDIT}
+SECTIONS["policy"] = ("dir", "grants", "role", "sts_endpoint")
+TOP = ("repository", "identity", "trust", "kms")
+TABLES = ("mirror", "warm", "daemon", "alerts", "control", "issuer", "access")  # service.daemon_settings reads them
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSettings:
+    """The audit log: how long it is kept (`3y`), who reads shipped logs (besides this identity), where this machine is,
+    whether shipped objects are locked by the store, whether purge ships first."""
+
+    retention: str = "3y"
+    recipients: tuple[str, ...] = ()
+    region: str = ""
+    lock: bool = False
+    ship: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +44,10 @@ class Config:
     repository: str | None
     identity: Path
     trust: tuple[str, ...]
+    kms: tuple[str, ...]
+    """Keys of key services that may be asked, as URIs; no other one is."""
     passphrase: str | None = field(repr=False)
+    identity_passphrase: str | None = field(repr=False)
     chunker: str
     caches: tuple[Path, ...]
     cache_max: str
@@ -38,6 +56,25 @@ class Config:
     evidence: Path
     files: tuple[Path, ...]
     """The configuration files that were read, the strongest first."""
+    bwlimit: str = "off"
+    audit: AuditSettings = AuditSettings()
+    storage_class: str | None = None
+    tables: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The daemon's tables as they are written, each from the strongest file that has it."""
+    daemon: str | None = None
+    """The daemon to ask: a socket's path or the URL of a control side; `off` asks none."""
+    token: str | None = field(default=None, repr=False)
+    token_file: Path | None = None
+    runtime: Path | None = None
+    caches_chosen: bool = False
+    """False when `caches` is the default because nothing names one."""
+    policy_dir: Path | None = None
+    """The site's own policy, which decides besides the datasets'."""
+    grants: tuple[Path, ...] = ()
+    """Files of offline grants for this machine."""
+    credential_role: str | None = None
+    """The role that scoped storage credentials are sessions of."""
+    sts_endpoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +85,8 @@ class Flags:
     config: Path | None = None
     caches: tuple[Path, ...] = ()
     trust: tuple[str, ...] = ()
+    storage_class: str | None = None
+    daemon: str | None = None
 
 
 def load_config(flags: Flags, environment: Mapping[str, str] | None = None) -> Config:
@@ -77,11 +116,14 @@ def load_config(flags: Flags, environment: Mapping[str, str] | None = None) -> C
     if chunker not in CHUNKERS:
         raise UsageError(f"push.chunker: expected one of {', '.join(CHUNKERS)}, found {chunker!r}")
     trust = pick(flags.trust, "DATASYNC_TRUST", "trust") or ()
+    kms = pick(None, "DATASYNC_KMS", "kms") or ()
     return Config(
         repository=pick(flags.repository, "DATASYNC_REPOSITORY", "repository"),
         identity=Path(pick(None, "DATASYNC_IDENTITY", "identity") or config_home / "identity").expanduser(),
         trust=tuple(trust.replace(",", " ").split() if isinstance(trust, str) else trust),
+        kms=tuple(kms.split() if isinstance(kms, str) else kms),
         passphrase=env.get("DATASYNC_PASSPHRASE") or None,
+        identity_passphrase=env.get("DATASYNC_IDENTITY_PASSPHRASE") or None,
         chunker=chunker,
         caches=tuple(Path(item).expanduser() for item in caches or (default_cache,)),
         cache_max=_size(pick(None, "DATASYNC_CACHE_MAX", "cache", "max") or "100%", "cache.max"),
@@ -89,7 +131,49 @@ def load_config(flags: Flags, environment: Mapping[str, str] | None = None) -> C
         state=state,
         evidence=data / "datasets",
         files=files,
+        audit=_audit(pick),
+        bwlimit=pick(None, "DATASYNC_PUSH_BWLIMIT", "push", "bwlimit") or "off",
+        storage_class=pick(flags.storage_class, "DATASYNC_PUSH_STORAGE_CLASS", "push", "storage_class"),
+        policy_dir=_path(pick(None, "DATASYNC_POLICY_DIR", "policy", "dir")),
+        grants=_paths(pick(None, "DATASYNC_POLICY_GRANTS", "policy", "grants")),
+        credential_role=pick(None, "DATASYNC_POLICY_ROLE", "policy", "role"),
+        sts_endpoint=pick(None, "DATASYNC_POLICY_STS_ENDPOINT", "policy", "sts_endpoint"),
+        tables={name: value[name] for name in TABLES for value in reversed(values) if name in value},
+        daemon=flags.daemon or env.get("DATASYNC_DAEMON") or None,
+        token=env.get("DATASYNC_TOKEN") or None,
+        token_file=Path(env["DATASYNC_TOKEN_FILE"]) if env.get("DATASYNC_TOKEN_FILE") else None,
+        caches_chosen=bool(caches),
+        runtime=Path(env["XDG_RUNTIME_DIR"]) / "datasync" if env.get("XDG_RUNTIME_DIR") else None,
     )
+
+
+def _audit(pick: Callable[..., Any]) -> AuditSettings:
+    found = {name: pick(None, f"DATASYNC_AUDIT_{name.upper()}", "audit", name) for name in AUDIT}
+    recipients = found["recipients"] or ()
+    return AuditSettings(
+        retention=found["retention"] or "3y",
+        recipients=tuple(recipients.split() if isinstance(recipients, str) else recipients),
+        region=found["region"] or "",
+        lock=_flag(found["lock"], "audit.lock"),
+        ship=_flag(found["ship"], "audit.ship"),
+    )
+
+
+def _flag(value: Any, what: str) -> bool:
+    if value in (None, "", "0", "false", False):
+        return False
+    if value in ("1", "true", True):
+        return True
+    raise UsageError(f"{what}: expected true or false, found {value!r}")
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text).expanduser() if text else None
+
+
+def _paths(found: Any) -> tuple[Path, ...]:
+    items = found.split(":") if isinstance(found, str) else found or ()  # as PATH has them
+    return tuple(Path(item).expanduser() for item in items)
 
 
 def _size(text: str, what: str) -> str:
@@ -123,7 +207,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         if key in SECTIONS and isinstance(section, dict):
             unknown = [f"{key}.{name}" for name in section if name not in SECTIONS[key]]
         else:
-            unknown = [] if key in TOP else [key]
+            unknown = [] if key in TOP or key in TABLES else [key]
         if unknown:
             known = [*TOP, *(f"{name}.{item}" for name, items in SECTIONS.items() for item in items)]
             raise UsageError(f"{path}: unknown setting {unknown[0]}: this version knows {', '.join(known)}")
@@ -132,21 +216,33 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _check_types(path: Path, value: dict[str, Any]) -> None:
-    expected = {
+    expected: dict[tuple[str, ...], type[Any]] = {
         ("repository",): str,
         ("identity",): str,
         ("trust",): list,
+        ("kms",): list,
         ("push", "chunker"): str,
+        ("push", "bwlimit"): str,
+        ("push", "storage_class"): str,
         ("cache", "dirs"): list,
         ("cache", "max"): str,
         ("cache", "reserve"): str,
+        ("policy", "dir"): str,
+        ("policy", "grants"): list,
+        ("policy", "role"): str,
+        ("policy", "sts_endpoint"): str,
+        ("audit", "retention"): str,
+        ("audit", "recipients"): list,
+        ("audit", "region"): str,
+        ("audit", "lock"): bool,
+        ("audit", "ship"): bool,
     }
     for keys, kind in expected.items():
         found = _dig(value, keys)
         if found is not None and (
             not isinstance(found, kind) or (kind is list and not all(isinstance(x, str) for x in found))
         ):
-            wanted = "a list of texts" if kind is list else "a text"
+            wanted = {list: "a list of texts", bool: "true or false"}.get(kind, "a text")
             raise UsageError(f"{path}: {'.'.join(keys)}: expected {wanted}, found {found!r}")
 
 

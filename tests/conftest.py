@@ -1,37 +1,38 @@
 """Fixtures that all tests share: real servers, one of each kind for a session, and a fresh store of every kind."""
 
-import functools
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import closing
 
 import pytest
 
-from datasync.storage.local import LocalStore
-from datasync.storage.memory import MemoryStore
 from datasync.storage.protocol import ObjectStore
-from tests.support import servers
+from tests.support import stores
 from tests.support.servers import S3Server
+from tests.support.stores import Running
 
 S3_SERVERS = ("seaweedfs", "moto", "rclone")
 
 
 @pytest.fixture(scope="session")
-def seaweedfs() -> Iterator[S3Server]:
-    with servers.seaweedfs() as server:
-        yield server
+def seaweedfs(running: Running) -> S3Server:
+    return _s3(running, "seaweedfs")
 
 
 @pytest.fixture(scope="session")
-def moto() -> Iterator[S3Server]:
-    with servers.moto() as server:
-        yield server
+def moto(running: Running) -> S3Server:
+    return _s3(running, "moto")
 
 
 @pytest.fixture(scope="session")
-def rclone() -> Iterator[S3Server]:
-    with servers.rclone() as server:
-        yield server
+def rclone(running: Running) -> S3Server:
+    return _s3(running, "rclone")
+
+
+def _s3(running: Running, name: str) -> S3Server:
+    server = running.server(name)
+    assert isinstance(server, S3Server)
+    return server
 
 
 @pytest.fixture(params=S3_SERVERS)
@@ -47,43 +48,30 @@ def fresh_bucket() -> str:
     return f"b{os.urandom(8).hex()}"
 
 
-ALL_STORES = ("memory", "local", *S3_SERVERS)
-CONDITIONAL_STORES = tuple(kind for kind in ALL_STORES if kind != "rclone")  # rclone overwrites
+@pytest.fixture(scope="session")
+def running() -> Iterator[Running]:
+    """The stores that tests have asked for so far."""
+    made = Running()
+    yield made
+    made.close()
 
 
-@pytest.fixture(params=ALL_STORES)
-def any_store(request: pytest.FixtureRequest, tmp_path: Path, fresh_bucket: str) -> Iterator[ObjectStore]:
+@pytest.fixture(params=stores.names())
+def any_store(request: pytest.FixtureRequest, running: Running, fresh_bucket: str) -> Iterator[ObjectStore]:
     """A fresh, empty store of each kind."""
-    yield from _open_store(request, tmp_path, fresh_bucket)
+    with closing(running.fresh(request.param, fresh_bucket)) as store:
+        yield store
 
 
-@pytest.fixture(params=CONDITIONAL_STORES)
-def conditional_store(request: pytest.FixtureRequest, tmp_path: Path, fresh_bucket: str) -> Iterator[ObjectStore]:
+@pytest.fixture(params=stores.names(stores.PUT_IF_ABSENT))
+def conditional_store(request: pytest.FixtureRequest, running: Running, fresh_bucket: str) -> Iterator[ObjectStore]:
     """A fresh, empty store of each kind that honours put-if-absent."""
-    yield from _open_store(request, tmp_path, fresh_bucket)
+    with closing(running.fresh(request.param, fresh_bucket)) as store:
+        yield store
 
 
-@pytest.fixture(params=tuple(kind for kind in ALL_STORES if kind != "seaweedfs"))
-def ordering_store(request: pytest.FixtureRequest, tmp_path: Path, fresh_bucket: str) -> Iterator[ObjectStore]:
+@pytest.fixture(params=stores.names(stores.BYTE_ORDER))
+def ordering_store(request: pytest.FixtureRequest, running: Running, fresh_bucket: str) -> Iterator[ObjectStore]:
     """A fresh, empty store of each kind that lists any names in byte order; SeaweedFS compares by components."""
-    yield from _open_store(request, tmp_path, fresh_bucket)
-
-
-@functools.cache
-def _shared_bucket(server: S3Server) -> str:
-    """One bucket for a server: SeaweedFS sets several volumes apart for each."""
-    server.make_bucket("shared")
-    return "shared"
-
-
-def _open_store(request: pytest.FixtureRequest, tmp_path: Path, bucket: str) -> Iterator[ObjectStore]:
-    store: ObjectStore
-    if request.param == "memory":
-        store = MemoryStore()
-    elif request.param == "local":
-        store = LocalStore(tmp_path / "store")
-    else:
-        server: S3Server = request.getfixturevalue(request.param)
-        store = server.open(_shared_bucket(server), f"{bucket}/prefix")
-    yield store
-    store.close()
+    with closing(running.fresh(request.param, fresh_bucket)) as store:
+        yield store

@@ -20,7 +20,8 @@ from datasync.errors import IntegrityError, Locked
 from datasync.service import local_views as views
 from datasync.service.caches import open_caches
 from datasync.service.purge import purge
-from datasync.service.scrub import first_look, quarantined, scrub
+from datasync.service.quarantine import quarantined
+from datasync.service.scrub import first_look, scrub
 from datasync.service.session import TOOL
 
 
@@ -104,9 +105,9 @@ def _fields(item: views.LocalView) -> dict[str, Any]:
 @common
 def pin(reference: str, ttl: str | None, cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
     """Keep the view of REFERENCE from being evicted."""
-    with opened(flags, cache, output) as (_, caches, limits):
+    with opened(flags, cache, output) as (config, caches, limits):
         item = views.newest(views.local_views(caches, limits, output.warn), reference)
-        views.set_pin(item, seconds(ttl) if ttl is not None else None)
+        views.set_pin(config, item, seconds(ttl) if ttl is not None else None)
     output.note(f"{item.ready.dataset}@{item.ready.seq}: pinned" + (f" for {ttl}" if ttl else ""))
     output.result(dataset=item.ready.dataset, seq=item.ready.seq, path=str(item.view.path))
 
@@ -117,10 +118,10 @@ def pin(reference: str, ttl: str | None, cache: tuple[Path, ...], output: Output
 @common
 def unpin(reference: str, cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
     """Let the views of REFERENCE be evicted again."""
-    with opened(flags, cache, output) as (_, caches, limits):
+    with opened(flags, cache, output) as (config, caches, limits):
         found = views.match(views.local_views(caches, limits, output.warn), reference)
         for item in found:
-            views.remove_pin(item)
+            views.remove_pin(config, item)
     output.note(f"{plural(len(found), 'view')} not pinned any more")
     output.result(views=len(found))
 
@@ -132,11 +133,11 @@ def unpin(reference: str, cache: tuple[Path, ...], output: Output, flags: Flags)
 def evict(reference: str, cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
     """Remove the views of REFERENCE that no job holds, pinned or not."""
     held = []
-    with opened(flags, cache, output) as (_, caches, limits):
+    with opened(flags, cache, output) as (config, caches, limits):
         found = views.match(views.local_views(caches, limits, output.warn), reference)
         for item in found:
             try:
-                views.evict(item, limits)
+                views.evict(config, item, limits)
             except Locked as error:
                 output.warn(str(error))
                 held.append(item)
@@ -178,6 +179,15 @@ def scrub_command(reference: str | None, cache: tuple[Path, ...], output: Output
     output.result(views=len(chosen))
 
 
+def _ship(flags: Flags, config: Config, output: Output) -> None:
+    """Ship the audit log, when that is configured: before the purge, and once more with what purge recorded."""
+    if config.audit.ship:
+        from datasync.service import audit_remote
+
+        with session(flags, output) as opened:
+            audit_remote.send(opened)
+
+
 @command.command("purge")
 @click.option("--output", "output_file", type=click.Path(path_type=Path), help="Write the signed receipt to this file.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -189,7 +199,9 @@ def purge_command(output_file: Path | None, yes: bool, cache: tuple[Path, ...], 
         if not yes:
             where = ", ".join(str(item.path) for item in caches)
             click.confirm(f"Remove every view in {where}?", abort=True, err=True)
-        receipt = purge(caches, limits, config.evidence, TOOL, output.warn)
+        _ship(flags, config, output)
+        receipt = purge(config, caches, limits, TOOL, output.warn)
+    _ship(flags, config, output)
     text = json.dumps(receipt, indent=1, ensure_ascii=False)
     if output_file is not None:
         output_file.write_text(text + "\n")

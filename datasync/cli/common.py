@@ -10,7 +10,10 @@ from typing import Any
 import click
 
 from datasync.cli.output import Output
+from datasync.cli.secret import ask_secret
+from datasync.cli.stall import told_stalls
 from datasync.config import Flags, load_config
+from datasync.service.record import watched
 from datasync.service.session import Session
 
 cache_option = click.option(
@@ -25,9 +28,13 @@ subset_option = click.option(
     "--subset", multiple=True, metavar="GLOB", help="Only what matches, with its parents; may be repeated."
 )
 
+storage_class_option = click.option(
+    "--storage-class", metavar="NAME", help="The provider's class for new objects (or [push] storage_class)."
+)
+
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --json, -q, -v, --config, --repository and --trust; pass an `Output` and `Flags`."""
+    """Add --json, -q, -v, --config, --repository, --trust and --daemon; pass an `Output` and `Flags`."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print NDJSON events; the last line is the result.")
     @click.option("-q", "--quiet", is_flag=True, help="Print no messages but errors.")
@@ -35,6 +42,7 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--config", type=click.Path(path_type=Path), help="Read this configuration file alone.")
     @click.option("--repository", metavar="URL", help="The repository (or DATASYNC_REPOSITORY).")
     @click.option("--trust", multiple=True, metavar="ID", help="A dataset id to trust (or DATASYNC_TRUST).")
+    @click.option("--daemon", metavar="URL", help="The daemon to ask: a socket, a control side's URL, or off.")
     @functools.wraps(function)
     def wrapper(
         *args: Any,
@@ -44,9 +52,10 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
         config: Path | None,
         repository: str | None,
         trust: tuple[str, ...],
+        daemon: str | None,
         **kwargs: Any,
     ) -> Any:
-        flags = Flags(repository=repository, config=config, trust=trust)
+        flags = Flags(repository=repository, config=config, trust=trust, daemon=daemon)
         return function(*args, output=Output(as_json=as_json, quiet=quiet, verbose=verbose), flags=flags, **kwargs)
 
     return wrapper
@@ -61,9 +70,10 @@ def _ask(name: str, dataset: str) -> bool:
 def session(flags: Flags, output: Output) -> Iterator[Session]:
     """Yield a session for *flags*; on a terminal it asks before it trusts a new dataset."""
     terminal = sys.stdin.isatty() and sys.stderr.isatty() and not output.as_json
-    opened = Session(load_config(flags), ask=_ask if terminal else None, warn=output.warn)
+    opened = Session(load_config(flags), ask=_ask if terminal else None, warn=output.warn, secret=ask_secret)
     try:
-        yield opened
+        with watched(opened), told_stalls(opened, output):
+            yield opened
     finally:
         opened.close()
 

@@ -6,7 +6,8 @@ from datasync.cli.common import common, session
 from datasync.cli.output import Output, path_text
 from datasync.config import Flags
 from datasync.errors import UsageError
-from datasync.service.look import difference, open_reference
+from datasync.service.look import difference
+from datasync.service.references import open_reference
 
 MARKS = {"added": "+", "removed": "-", "changed": "M", "metadata": "U"}
 

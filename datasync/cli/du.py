@@ -5,7 +5,8 @@ import click
 from datasync.cli.common import common, session
 from datasync.cli.output import Output, plural, size
 from datasync.config import Flags
-from datasync.service.look import log, open_reference, usage
+from datasync.service.look import log, usage
+from datasync.service.references import open_reference
 
 
 @click.command("du")

@@ -8,6 +8,7 @@ from datasync.cli.common import common, session
 from datasync.cli.output import Output, path_text, plural, shown, size
 from datasync.config import Flags
 from datasync.service.look import log
+from datasync.service.references import open_dataset
 
 
 @click.command("log")
@@ -18,7 +19,7 @@ def command(dataset: str, limit: int | None, output: Output, flags: Flags) -> No
     """List the snapshots of DATASET, the newest first."""
     count = 0
     with session(flags, output) as opened:
-        for snapshot in log(opened.repository.open(dataset)):
+        for snapshot in log(open_dataset(opened, dataset)):
             if limit is not None and count >= limit:
                 break
             count += 1

@@ -9,7 +9,8 @@ from datasync.cli.common import common, session
 from datasync.cli.output import Output, path_text
 from datasync.config import Flags
 from datasync.model.entries import DIRECTORY, FILE, SYMLINK, Entry
-from datasync.service.look import entries, open_reference, status
+from datasync.service.look import entries, status
+from datasync.service.references import open_reference
 
 KINDS = {FILE: "file", DIRECTORY: "directory", SYMLINK: "symlink"}
 _BITS = {FILE: stat.S_IFREG, DIRECTORY: stat.S_IFDIR, SYMLINK: stat.S_IFLNK}

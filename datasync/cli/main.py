@@ -5,6 +5,7 @@ after SIGINT and SIGTERM: the same line resumes.
 """
 
 import errno
+import gc
 import importlib
 import re
 import signal
@@ -17,6 +18,8 @@ import click
 
 from datasync import __version__
 from datasync.errors import DatasyncError, NoSpace, StorageUnavailable
+
+GC_ALLOCATIONS = 50_000  # between two looks for cycles
 
 COMMANDS = {
     "init": "Make a repository, and an identity if there is none",
@@ -34,7 +37,12 @@ COMMANDS = {
     "du": "Show raw, deduplicated and stored sizes",
     "tag": "Set, remove or list the tags of a dataset",
     "verify": "Check snapshots and packs",
+    "audit": "Look at the audit log, verify and prove it, export it, make reports",
+    "key": "Identities; grant, revoke, list and rotate a dataset's keys",
+    "policy": "Who may do what: check, test, explain, compare and publish policies",
     "doctor": "Measure this node's disks, or try what a store does",
+    "daemon": "Mirror folders, keep datasets ready and serve keys, in the background",
+    "token": "Give nodes tokens for datasets, list and revoke them",
     "jobs": "Print job files for Slurm, Kubernetes, SkyPilot, torchrun, docker and ssh",
     "config": "Show the settings in force",
     "completion": "Print a shell's completion script",
@@ -83,6 +91,7 @@ def main() -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:  # of a job in the background
             signal.signal(number, _stop)
+    gc.set_threshold(GC_ALLOCATIONS, 20, 50)  # pages and plans are many small values without cycles
     sys.exit(_run(sys.argv[1:]))
 
 
@@ -129,12 +138,18 @@ def _code_of(error: OSError) -> int:
     return StorageUnavailable.exit_code if isinstance(error, ConnectionError | TimeoutError) else 1
 
 
+def _class_of(error: BaseException) -> str:
+    """Return the class that programs know: of our own errors, the nearest one that `datasync.errors` has."""
+    known = (kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "datasync.errors")
+    return next(known, type(error).__name__)
+
+
 def _fail(arguments: list[str], error: BaseException | None, text: str, code: int, *, loud: bool) -> int:
     from datasync.cli.output import fail
 
     if loud and error is not None:
         traceback.print_exception(error)
-    kind = type(error).__name__ if error is not None else _KINDS[code]
+    kind = _class_of(error) if error is not None else _KINDS[code]
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     fail(text, kind, code, as_json="--json" in options)
     return code

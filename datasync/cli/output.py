@@ -1,4 +1,5 @@
-"""What a command prints: data on stdout, messages on stderr, NDJSON events with --json, progress on a terminal only.
+"""What a command prints: data on stdout, messages on stderr, NDJSON events with --json; progress as one line for each
+stage on a terminal, and as a plain line now and then where stderr is a file.
 
 Control characters of names from outside never reach the terminal.
 """
@@ -6,10 +7,15 @@ Control characters of names from outside never reach the terminal.
 import json
 import os
 import sys
+import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 BAR_SECONDS = 0.2
+EVENT_SECONDS = 1.0
+PLAIN_SECONDS = 30.0  # a log of a long push stays short
+PLAIN_COLUMNS = 200
 
 
 class Output:
@@ -20,54 +26,98 @@ class Output:
         self.quiet = quiet
         self.verbose = verbose
         self._drawn = False
-        self._next = 0.0
+        self._stage = ""
         self._bar = sys.stderr.isatty() and not as_json and not quiet
+        self._next = 0.0 if self._bar or as_json else time.monotonic() + PLAIN_SECONDS
+        self._lock = threading.RLock()  # the watchdog prints too
+        self.moved: object = None
+        """Changes whenever the work has got on; None while no progress is shown."""
+        self.waits_for = ""
+        """What the work waits for where that is no request to the store."""
+
+    @property
+    def shows_progress(self) -> bool:
+        """True where somebody sees it while it happens."""
+        return self._bar or self.as_json
 
     def line(self, text: str = "") -> None:
         """Print data, unless --json prints it as events."""
-        self._clear()
+        self._end()
         if not self.as_json:
             print(text)
 
     def note(self, text: str) -> None:
         """Tell a person something; nothing with --quiet."""
-        self._clear()
+        self._end()
         if not self.quiet and not self.as_json:
             print(text, file=sys.stderr)
 
     def warn(self, text: str) -> None:
         """Tell a person something that matters, --quiet or not."""
-        self._clear()
-        print(f"datasync: {text}", file=sys.stderr)
+        with self._lock:
+            self._clear()
+            print(f"datasync: {text}", file=sys.stderr)
 
     def event(self, type_: str, /, **fields: Any) -> None:
         """Print one NDJSON event, with --json only."""
         if self.as_json:
-            print(json.dumps({"type": type_, **fields}), flush=True)
+            with self._lock:
+                print(json.dumps({"type": type_, **fields}), flush=True)
 
-    def progress(self, text: str, **fields: Any) -> None:
-        """Show how far the work is."""
+    def progress(self, *parts: str, stage: str = "", waits_for: str = "", **fields: Any) -> None:
+        """Show how far the work is: *parts* for people, the most important first; *fields* for programs."""
+        self.waits_for = waits_for
+        self.moved = (
+            stage,
+            {name: value for name, value in fields.items() if not name.endswith(("_second", "_seconds"))},
+        )
         now = time.monotonic()
-        if now < self._next:
+        if now < self._next and (stage == self._stage or not self._bar):
             return
-        self._next = now + (1.0 if self.as_json else BAR_SECONDS)
+        self._next = now + (EVENT_SECONDS if self.as_json else BAR_SECONDS if self._bar else PLAIN_SECONDS)
         if self.as_json:
-            self.event("progress", **fields)
+            self.event("progress", **({"stage": stage} if stage else {}), **fields)
         elif self._bar:
-            width = os.get_terminal_size(sys.stderr.fileno()).columns - 1
-            sys.stderr.write(f"\r\x1b[K{text[:width]}")
+            self._draw(stage, parts)
+        elif not self.quiet:
+            print(fit(stage, parts, PLAIN_COLUMNS), file=sys.stderr, flush=True)
+
+    def _draw(self, stage: str, parts: Sequence[str]) -> None:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns - 1
+        with self._lock:
+            if self._drawn and stage != self._stage:
+                sys.stderr.write("\n")  # the line of the stage that is over stays
+            sys.stderr.write(f"\r\x1b[K{fit(stage, parts, width)}")
             sys.stderr.flush()
-            self._drawn = True
+            self._drawn, self._stage = True, stage
 
     def result(self, **fields: Any) -> None:
         """Print the last line of --json; `exit` is 0 unless it is given."""
-        self._clear()
+        self._end()
         self.event("result", **{"exit": 0, **fields})
+
+    def _end(self) -> None:
+        """What was in progress is over."""
+        self.moved, self.waits_for = None, ""
+        with self._lock:
+            self._clear()
 
     def _clear(self) -> None:
         if self._drawn:
             sys.stderr.write("\r\x1b[K")
             self._drawn = False
+
+
+def fit(stage: str, parts: Sequence[str], width: int) -> str:
+    """Return one line of at most *width* columns: the stage, and as many of *parts*, from the first, as there is room
+    for."""
+    line = stage
+    for part in parts:
+        longer = f"{line}{': ' if line == stage and stage else ', ' if line else ''}{part}"
+        if len(longer) > width:
+            break
+        line = longer
+    return line[: max(width, 0)]
 
 
 def fail(text: str, kind: str, code: int, *, as_json: bool) -> None:
@@ -81,6 +131,8 @@ def fail(text: str, kind: str, code: int, *, as_json: bool) -> None:
 def shown(text: str | bytes) -> str:
     """Return *text* with everything that is not printable escaped."""
     decoded = text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text
+    if decoded.isprintable():
+        return decoded
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in decoded)
 
 

@@ -1,14 +1,16 @@
 """datasync push."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from datasync.cli.common import common, session
+from datasync.cli.common import common, session, storage_class_option
 from datasync.cli.output import Output, path_text, plural, size
+from datasync.cli.transfer import push_reporter
 from datasync.config import Flags
 from datasync.errors import PartialFailure
-from datasync.push.options import Progress, PushOptions
+from datasync.push.options import PushOptions
 from datasync.service.push import Pushed, push_directory
 from datasync.service.session import TOOL
 
@@ -28,7 +30,12 @@ NAMED = 20  # skipped entries named on a terminal without -v
 @click.option("--xattrs", is_flag=True, help="Keep user extended attributes.")
 @click.option("--one-file-system", is_flag=True, help="Do not enter directories of other file systems.")
 @click.option("--allow-empty", is_flag=True, help="Push although most of the source is gone.")
+@click.option(
+    "--source-change", is_flag=True, help="This directory is a copy of the tree that others push into the dataset."
+)
+@click.option("--watch", is_flag=True, help="Stay, and push whenever the directory has changed.")
 @click.option("-n", "--dry-run", is_flag=True, help="Only say what would be pushed.")
+@storage_class_option
 @common
 def command(
     path: Path,
@@ -41,39 +48,41 @@ def command(
     xattrs: bool,
     one_file_system: bool,
     allow_empty: bool,
+    source_change: bool,
+    watch: bool,
     dry_run: bool,
+    storage_class: str | None,
     output: Output,
     flags: Flags,
 ) -> None:
     """Push the directory PATH: what changed since the last push goes up, sealed; then a snapshot is made."""
 
-    def report(progress: Progress) -> None:
-        text = (
-            f"{progress.entries:,} entries, read {size(progress.read_bytes)}, new {size(progress.new_bytes)}, "
-            f"sent {size(progress.sent_bytes)}"
-        )
-        output.progress(
-            text,
-            entries=progress.entries,
-            read_bytes=progress.read_bytes,
-            new_bytes=progress.new_bytes,
-            sent_bytes=progress.sent_bytes,
-        )
+    if watch:
+        from datasync.cli.push_watch import Watched, watch_directory  # the daemon's engine: 25 ms to load
 
-    with session(flags, output) as opened:
+        wanted = Watched(path, dataset, tag or "", include, exclude, xattrs, source_change)
+        others = (message, checksum, allow_empty, one_file_system, dry_run, storage_class)
+        watch_directory(wanted, output, flags, alone=not any(others))
+        return
+
+    with session(replace(flags, storage_class=storage_class), output) as opened:
+        if opened.config.storage_class is not None:
+            opened.tell_notes()  # no class with a fee for reading without a word
         options = PushOptions(
             include=include,
             exclude=exclude,
             checksum=checksum,
             allow_empty=allow_empty,
+            source_change=source_change,
             xattrs=xattrs,
             one_file_system=one_file_system,
             dry_run=dry_run,
             message=message,
+            count_ahead=output.shows_progress,
             chunker=opened.config.chunker,
             tool=TOOL,
         )
-        done = push_directory(opened, path, dataset, options, tag=tag, report=report)
+        done = push_directory(opened, path, dataset, options, tag=tag, report=push_reporter(output))
     _tell(done, output, dry_run=dry_run)
     skipped = done.result.skipped
     if skipped:

@@ -6,9 +6,9 @@ from datasync.cli.common import common, session
 from datasync.cli.output import Output, shown
 from datasync.config import Flags
 from datasync.errors import UsageError
-from datasync.repository.tags import assign, read_all
-from datasync.service.look import open_reference
-from datasync.service.references import parse_reference
+from datasync.repository.tags import read_all
+from datasync.service.references import open_dataset, open_reference, parse_reference
+from datasync.service.tag import set_tag
 
 
 @click.command("tag")
@@ -22,12 +22,12 @@ def command(reference: str, tag: str | None, delete: bool, output: Output, flags
         raise UsageError("tag --delete: expected the tag to remove, found none")
     with session(flags, output) as opened:
         if tag is None or delete:
-            dataset = opened.repository.open(parse_reference(reference).name)
+            dataset = open_dataset(opened, parse_reference(reference).name)
             if tag is not None:
-                assign(dataset.history, tag, None)
+                set_tag(opened, dataset, tag, None)
         else:
             dataset, snapshot = open_reference(opened, reference)
-            assign(dataset.history, tag, snapshot)
+            set_tag(opened, dataset, tag, snapshot)
         found = read_all(dataset.history)
     for name, item in found.items():
         output.line(f"{dataset.name}:{shown(name)} -> @{item.seq} {item.snapshot.hex()[:16]}")

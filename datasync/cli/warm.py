@@ -11,8 +11,9 @@ from datasync.cli.span import seconds
 from datasync.cli.transfer import reporter, waiter
 from datasync.config import Flags
 from datasync.errors import UsageError
+from datasync.service.hook import warm_by_daemon
 from datasync.service.session import Session
-from datasync.service.warm import Warmed, WarmOptions, warm
+from datasync.service.warm import Warmed, WarmOptions
 
 
 @click.command("warm")
@@ -68,7 +69,7 @@ def _patterns(order: tuple[str, ...]) -> tuple[str, ...]:
 
 def warm_one(opened: Session, reference: str, output: Output, options: WarmOptions) -> Warmed:
     """Warm one reference and say what was done."""
-    done = warm(opened, reference, reporter(output), waiter(output), options)
+    done = warm_by_daemon(opened, reference, reporter(output), waiter(output), options)
     result = done.result
     where = f"{done.dataset}@{done.seq}"
     if result is None:

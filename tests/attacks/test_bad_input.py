@@ -70,7 +70,7 @@ def test_a_bad_reference(machine: Machine, source: Path, tmp_path: Path, referen
 
 @pytest.mark.parametrize(
     "url",
-    ["ftp://host/x", "s3://", "s3:bucket", "s3://key:SECRETPART@bucket/x", "s3://bucket/x?password=SECRETPART",
+    ["nosuch://host/x", "s3://", "s3:bucket", "s3://key:SECRETPART@bucket/x", "s3://bucket/x?password=SECRETPART",
      "s3://bucket/x?endpoint=http://u:SECRETPART@h", "oss://bucket/x", "memory://"],
 )  # fmt: skip
 def test_a_bad_url(tmp_path: Path, url: str) -> None:
@@ -243,7 +243,7 @@ def small_disk(place: Path, size: str) -> Iterator[Path]:
     try:
         yield place
     finally:
-        subprocess.run(["umount", place], check=True)
+        subprocess.run(["umount", "--lazy", place], check=True)  # this process keeps its audit log open
 
 
 def test_a_full_disk_of_a_local_store(machine: Machine, tmp_path: Path) -> None:

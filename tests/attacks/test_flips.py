@@ -97,7 +97,7 @@ def check(scene: Scene, command: str, name: str, store: MemoryStore, machine: Ma
         changed = folder / "source"
         shutil.copytree(scene.source, changed, symlinks=True)
         (changed / "third").write_bytes(b"third")
-        ran = user.run("push", changed, "--dataset", "data", "-q", store=store)
+        ran = user.run("push", changed, "--dataset", "data", "--source-change", "-q", store=store)
         if ran.code == 0:
             after = user.run("pull", "data", target, "-q", store=store)
             right = after.code == 0 and contents(target) == contents(changed)

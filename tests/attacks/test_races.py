@@ -20,10 +20,12 @@ from datasync.storage.local import LocalStore
 from datasync.storage.memory import MemoryStore
 from datasync.storage.protocol import Created, ObjectStore
 from tests.attacks.conftest import fill
+from tests.support import stores
 from tests.support.copies import names
 from tests.support.machine import REPOSITORY_ROOT, Machine, tree
 from tests.support.scripted import LostAnswers, Wrapped
 from tests.support.servers import S3Server
+from tests.support.stores import Running
 
 WRITERS = 10
 COMMITS = 10
@@ -41,7 +43,7 @@ with datasync.open() as repository:
         time.sleep(0.005)
     for commit in range(commits):
         (source / f"{commit}").write_text(f"{number} {commit}")
-        repository.push(source, dataset="data", message=f"{number}/{commit}")
+        repository.push(source, dataset="data", message=f"{number}/{commit}", source_change=True)
 """
 
 
@@ -64,7 +66,7 @@ def history(machine: Machine) -> list[Snapshot]:
 def race(machine: Machine, folder: Path, writers: int, commits: int) -> None:
     """Let *writers* processes, each a machine of its own, commit at the same time."""
     with opened(machine) as session:
-        session.repository.create_dataset("data", [], None)
+        session.repository.create_dataset("data")
     start, children = folder / "start", []
     for number in range(writers):
         home = machine.sibling(folder / f"writer{number}")
@@ -98,10 +100,15 @@ def test_a_hundred_commits_race_on_a_local_directory(machine: Machine, tmp_path:
     all_there(machine, WRITERS, COMMITS)
 
 
-def test_a_hundred_commits_race_on_s3(seaweedfs: S3Server, tmp_path: Path) -> None:
-    # not on moto: it looks for the object and stores it in two steps without a lock, so rarely two racers both win
+# not on moto: it looks for the object and stores it in two steps without a lock, so rarely two racers both win
+RACES = stores.names(stores.PUT_IF_ABSENT, stores.ONE_WINNER, stores.PROCESSES, stores.BUCKETS)
+
+
+@pytest.mark.parametrize("kind", RACES)
+def test_a_hundred_commits_race_on_a_server(kind: str, running: Running, tmp_path: Path) -> None:
+    server = running.server(kind)
     bucket = f"race{os.urandom(6).hex()}"
-    machine = Machine.make(tmp_path / "home", seaweedfs.make_bucket(bucket), seaweedfs.environment())
+    machine = Machine.make(tmp_path / "home", server.make_bucket(bucket), server.environment())
     machine.must("init")
     race(machine, tmp_path, WRITERS, COMMITS)
     all_there(machine, WRITERS, COMMITS)
@@ -142,7 +149,9 @@ def test_a_lost_race_is_signed_anew_on_top_of_the_winner(
     machine.must("push", source, "--dataset", "data")
     other, there = machine.clone(tmp_path / "other"), fill(tmp_path / "there", b"two")
     (source / "mine").write_bytes(b"mine")
-    rival = Between(store, "/snapshots/", lambda: other.must("push", there, "--dataset", "data", "-m", "theirs"))
+    rival = Between(
+        store, "/snapshots/", lambda: other.must("push", there, "--dataset", "data", "--source-change", "-m", "theirs")
+    )
     machine.must("push", source, "--dataset", "data", "-m", "mine", store=rival)
     newest, middle, oldest = history(machine)
     assert [item.body.message for item in (newest, middle, oldest)] == ["mine", "theirs", ""]
@@ -160,7 +169,7 @@ def test_a_lost_race_for_the_head_leaves_the_newest_named(
     machine.must("push", source, "--dataset", "data")
     other, there = machine.clone(tmp_path / "other"), fill(tmp_path / "there", b"two")
     (source / "mine").write_bytes(b"mine")
-    rival = Between(store, "/heads/", lambda: other.must("push", there, "--dataset", "data"))
+    rival = Between(store, "/heads/", lambda: other.must("push", there, "--dataset", "data", "--source-change"))
     machine.must("push", source, "--dataset", "data", store=rival)
     reader = machine.sibling(tmp_path / "reader")
     assert reader.must("pull", "data", tmp_path / "out", "--json").result["seq"] == 3
@@ -187,7 +196,7 @@ def test_two_commits_at_one_number_are_both_kept_and_reported(rclone: S3Server, 
     theirs: list[str] = []
 
     def meanwhile() -> None:
-        pushed = other.must("push", there, "--dataset", "data", "--json").result
+        pushed = other.must("push", there, "--dataset", "data", "--source-change", "--json").result
         theirs.append(pushed["snapshot"])
 
     store = Between(rclone.open(bucket), "/snapshots/", meanwhile)
@@ -202,7 +211,7 @@ def test_two_commits_at_one_number_are_both_kept_and_reported(rclone: S3Server, 
     reports = [
         machine.run("push", source, "--dataset", "data"),
         machine.run("verify", "data"),
-        other.run("push", there, "--dataset", "data"),
+        other.run("push", there, "--dataset", "data", "--source-change"),
     ]
     for ran in reports:
         assert ran.code == 7, ran

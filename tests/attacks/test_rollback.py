@@ -32,7 +32,7 @@ def two_lives_ago() -> Iterator[None]:
 def push(machine: Machine, source: Path, store: MemoryStore, *more: str) -> str:
     """Push *source* with something new in it; return the snapshot's id."""
     (source / f"new{time.monotonic_ns()}").write_bytes(b"new")
-    ran = machine.must("push", source, "--dataset", "data", "--json", *more, store=store)
+    ran = machine.must("push", source, "--dataset", "data", "--source-change", "--json", *more, store=store)
     assert ran.result["created"]
     return str(ran.result["snapshot"])
 
@@ -50,7 +50,7 @@ def every(machine: Machine, source: Path, store: MemoryStore, target: Path) -> l
     return [
         machine.run("pull", "data", target / "out", "-q", store=store),
         machine.run("warm", "data", "--cache", target / "cache", "-q", store=store),
-        machine.run("push", source, "--dataset", "data", "-q", store=store),
+        machine.run("push", source, "--dataset", "data", "--source-change", "-q", store=store),
         machine.run("log", "data", store=store),
     ]
 

@@ -12,9 +12,10 @@ from unittest import mock
 import pytest
 
 from datasync.config import Flags, load_config
-from datasync.crypto.identity import read_identity
+from datasync.crypto.identity_file import read_identity
 from datasync.errors import DatasyncError
-from datasync.repository.repository import Holder
+from datasync.repository.belief import Holder
+from datasync.repository.holders import Secrets
 from datasync.service.session import Session
 from datasync.storage.location import parse_url
 from datasync.storage.memory import MemoryStore
@@ -146,8 +147,8 @@ def test_no_object_shows_a_secret_by_repr(keyed: Machine, store: MemoryStore, so
         ring = dataset.keyring
         shown = [
             session.config, session, identity, identity.key_pair, identity.signing_key, dataset, ring, ring.fixed,
-            *ring.epochs.values(), ring.sealing(1), Holder(identity, PASSPHRASE), dataset.history, session.repository,
-            session.repository.holder, S3Options(S3Credentials("AKIDCANARY", S3_SECRET, S3_TOKEN)), parse_url("s3://bucket/x"),
+            *ring.epochs.values(), ring.sealing(1), Holder(Secrets(identity, PASSPHRASE)), dataset.history,
+            session.repository, session.repository.holder, S3Options(S3Credentials("AKIDCANARY", S3_SECRET, S3_TOKEN)), parse_url("s3://bucket/x"),
         ]  # fmt: skip
         own = [
             ring.fixed.id_key,

@@ -1,4 +1,5 @@
-"""Rules for the Markdown documents: links lead somewhere, the two READMEs say the same, every page can be found.
+"""Rules for the Markdown documents: links lead somewhere, the two READMEs say the same, every page can be found,
+tests that are named exist.
 
 Pure: takes texts by path, returns findings as `path:line: what`. What is inside a code block is no link and no heading.
 """
@@ -12,6 +13,7 @@ READMES = ("README.md", "README.zh-CN.md")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
 _HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$")
 _LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)|^ {0,3}\[[^\]]+\]:\s+<?([^\s>]+)>?")
+_NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py|…)::(test_\w+)")
 _INLINE_CODE = re.compile(r"(`+)[^`].*?\1")
 _ELSEWHERE = re.compile(r"^(?:[a-z][a-z0-9+.-]*:|//)", re.IGNORECASE)
 
@@ -30,6 +32,7 @@ def check_documents(texts: dict[str, str]) -> list[str]:
     findings = _check_links(texts, documents)
     findings += _check_found(texts, documents)
     findings += _check_changelog(documents)
+    findings += _check_named_tests(texts)
     if all(path in documents for path in READMES):
         findings += _compare(documents[READMES[0]], documents[READMES[1]])
     return findings
@@ -59,6 +62,18 @@ def _parse_line(document: Document, number: int, line: str) -> None:
         document.headings.append((number, len(heading[1]), heading[2]))
     for link in _LINK.finditer(_INLINE_CODE.sub("", line)):
         document.links.append((number, link[1] or link[2]))
+
+
+def _check_named_tests(texts: dict[str, str]) -> list[str]:
+    """Return named tests that do not exist; a name is `tests/x.py::test_y`, or `…::test_z` for the file before."""
+    findings, path_of_test = [], ""
+    for path in (path for path in texts if path.endswith(".md")):
+        for number, line in enumerate(texts[path].splitlines(), start=1):
+            for named in _NAMED_TEST.finditer(line):
+                path_of_test = path_of_test if named[1] == "…" else named[1]
+                if f"def {named[2]}(" not in texts.get(path_of_test, ""):
+                    findings.append(f"{path}:{number}: no test {path_of_test}::{named[2]}")
+    return findings
 
 
 def _anchors(document: Document) -> set[str]:

@@ -54,6 +54,7 @@ def test_a_module_that_grew_too_long_is_found() -> None:
 @pytest.mark.parametrize(
     ("path", "text", "expected"),
     [
+        ("docs/format.md", SOUND["docs/format.md"] + "`tests/x.py::test_none`\n", "no test tests/x.py::test_none"),
         ("docs/README.md", SOUND["docs/README.md"] + "[gone](gone.md)\n", "there is no docs/gone.md"),
         ("docs/README.md", SOUND["docs/README.md"] + "[x]: ../gone.md\n", "there is no gone.md"),
         ("docs/README.md", SOUND["docs/README.md"] + "[x](format.md#gone)\n", "has no heading #gone"),

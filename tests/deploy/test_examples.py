@@ -20,7 +20,8 @@ def test_the_example_is_current(name: str) -> None:
 
 def test_nothing_else_is_called_an_example() -> None:
     found = {str(path.relative_to(DEPLOY)) for path in DEPLOY.rglob("*") if path.is_file()}
-    assert found == {*EXAMPLES, "README.md", "docker/Dockerfile"}
+    units = {f"systemd/datasync-{kind}.service" for kind in ("system", "user")}  # tests/daemon has theirs
+    assert found == {*EXAMPLES, *units, "README.md", "docker/Dockerfile"}
 
 
 def _accepted(document: dict[str, Any], version: str) -> None:

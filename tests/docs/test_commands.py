@@ -1,4 +1,4 @@
-"""The documents' examples work: every ```console command and ```python block of README.md and docs/usage.md runs.
+"""The documents' examples work: every ```console command and ```python block of the pages below runs.
 
 The convention is one line of docs/README.md. A page's blocks run in order in one shell, so an `export` holds for what
 follows; the home, the working directory and everything in them are temporary. Output that a page shows is not compared.
@@ -18,7 +18,7 @@ import pytest
 from datasync.cli.main import COMMANDS, cli
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/usage.md")
+PAGES = ("README.md", "docs/usage.md", "docs/keys.md", "docs/policy.md", "docs/audit.md")
 RUN_SECONDS = 240
 
 _BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

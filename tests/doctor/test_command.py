@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
-from datasync.crypto.identity import Identity, write_identity
+from datasync.crypto.identity import Identity
+from datasync.crypto.identity_file import write_identity
+from datasync.storage.clauses import CLAUSES
+from tests.support import stores
 from tests.support.servers import S3Server, free_ports
+from tests.support.stores import Running
 
 PROJECT = Path(__file__).resolve().parents[2]
 WAIT_SECONDS = 120
@@ -111,19 +115,19 @@ def test_bench_needs_a_store(node: Node) -> None:
 @pytest.mark.parametrize("url", ["new/deep/repo", "memory://trial"])
 def test_a_store_that_has_everything(node: Node, url: str) -> None:
     events = node.events(url, "--quick", "--bench")
-    assert [event["ok"] for event in events if event["type"] == "clause"] == [True] * 10
+    assert [event["ok"] for event in events if event["type"] == "clause"] == [True] * len(CLAUSES)
     assert events[-1]["missing"] == events[-1]["left"] == []
     assert events[-1]["put_bytes_per_second"] > 0
     assert list(node.home.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", ["seaweedfs", "moto", "rclone"])
-def test_a_server_is_told_exactly_what_it_lacks(node: Node, kind: str, request: pytest.FixtureRequest) -> None:
-    server: S3Server = request.getfixturevalue(kind)
-    bucket = f"doctor-{os.urandom(4).hex()}"
+@pytest.mark.parametrize("kind", stores.names(stores.PROCESSES, stores.BUCKETS))
+def test_a_server_is_told_exactly_what_it_lacks(node: Node, kind: str, running: Running) -> None:
+    server = running.server(kind)
+    bucket = f"doctor{os.urandom(4).hex()}"
     url = server.make_bucket(bucket)
     node.extra = server.environment()
-    lacks = [] if server.conditional else ["put-if-absent"]
+    lacks = [stores.PUT_IF_ABSENT] if stores.PUT_IF_ABSENT in stores.lacks(kind) else []
     events = node.events(url, "--quick", expect=3 if lacks else 0)
     assert events[-1]["missing"] == lacks
     assert list(server.open(bucket).list("")) == []
@@ -137,7 +141,7 @@ def test_errors_keep_their_exit_codes(node: Node, seaweedfs: S3Server) -> None:
     assert "a-wrong-secret" not in node.run(url, expect=6)[1]
     (port,) = free_ports(1)
     node.run(f"s3://bucket?endpoint=http://127.0.0.1:{port}", expect=5)
-    node.run("ftp://host/x", expect=2)
+    node.run("https://host/x", expect=2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
