@@ -8,6 +8,7 @@ import pytest
 
 from datasync.storage.protocol import ObjectStore
 from tests.support import stores
+from tests.support.clause_table import clause_table
 from tests.support.servers import S3Server
 from tests.support.stores import Running
 
@@ -75,3 +76,12 @@ def ordering_store(request: pytest.FixtureRequest, running: Running, fresh_bucke
     """A fresh, empty store of each kind that lists any names in byte order; SeaweedFS compares by components."""
     with closing(running.fresh(request.param, fresh_bucket)) as store:
         yield store
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print which clause of the contract held on which store."""
+    outcomes = {
+        name: [item.nodeid for item in terminalreporter.stats.get(name, [])] for name in ("passed", "failed", "skipped")
+    }
+    for line in clause_table(outcomes, tuple(kind.name for kind in stores.KINDS)):
+        terminalreporter.write_line(line)

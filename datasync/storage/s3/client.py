@@ -6,7 +6,6 @@ that S3Store sends guards the transport), validation of response checksums (some
 checksum of the whole object). The SDK follows a bucket to its right region by itself, once for each client.
 """
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,11 +14,11 @@ import botocore.session
 from botocore.config import Config
 
 from datasync.errors import UsageError
-from datasync.model.limits import KIB, MIB
+from datasync.model.limits import KIB
+from datasync.storage.body import Body
 from datasync.storage.location import StoreUrl
 
 DEFAULT_REGION = "us-east-1"
-SEND_BYTES = 1 * MIB  # one send() call; the time-out holds for each, so a slow line does not fail a large object
 ONE_SEND_BYTES = 128 * KIB  # bodies up to this fit into socket buffers and go without asking first
 
 
@@ -40,32 +39,6 @@ class S3Options:
     connect_seconds: float = 10.0
     read_seconds: float = 60.0  # without a byte
     connections: int = 32  # kept open; more threads than this open short-lived ones
-
-
-class Body:
-    """A rewindable file over *data* that hands out views, never copies."""
-
-    def __init__(self, data: bytes | bytearray | memoryview) -> None:
-        self._view = memoryview(data).cast("B")
-        self._at = 0
-
-    def __len__(self) -> int:
-        return len(self._view)
-
-    def read(self, size: int = -1) -> memoryview:
-        """Return the next view: *larger* than asked for, because the HTTP client asks in 16 KiB steps."""
-        end = len(self._view) if size < 0 else self._at + max(size, SEND_BYTES)
-        view = self._view[self._at : end]
-        self._at += len(view)
-        return view
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._view)}[whence]
-        self._at = min(max(base + offset, 0), len(self._view))
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
 
 
 def body_of(data: bytes | bytearray | memoryview) -> Body | bytearray:
