@@ -95,7 +95,7 @@ def scene(server: S3Server, owner_keys: dict[str, str], scratch: Path, source: P
     shutil.copy(files.ca, node.home / "ca.pem")
     configure(node, f'[control]\nurl = "https://localhost:{port}"\nca = "{node.home}/ca.pem"\nnode = "n1"\n')
     with daemon(machine, settings) as owner:
-        wait_until("it is pushed", lambda: owner.mirror()["seq"])
+        wait_until("it is pushed", lambda: owner.status()["mirrors"] and owner.mirror()["seq"])
         made = machine.must("token", "create", "--node", "n1", "--dataset", "data", "--ttl", "1h", "--json").result
         (scratch / "token").write_text(made["token"])
         yield Scene(owner, node, scratch / "token", source)

@@ -226,7 +226,7 @@ def test_a_writer_points_the_head_back_and_who_saw_more_follows_only_if_it_is_on
 
 
 def test_a_head_made_after_its_writers_time(cast: Cast) -> None:
-    ended = int(time.time() * 1000) - 60_000
+    ended = 1  # long before any head was made
     with opened(cast.olga) as dataset:
         root, mine = dataset.trusted.root, signer(cast.will).public
     people = tuple(msgspec.structs.replace(p, until=ended) if p.signer == mine else p for p in root.principals)

