@@ -70,11 +70,13 @@ def test_a_kill_at_any_moment_leaves_no_receipt_without_every_byte(
             _forget(machine, cache)  # every other one goes on where a killed one stood
         status = end(warm_in_a_child(machine), whole_seconds * dice.uniform(0.02, 1.1))
         killed += os.WIFSIGNALED(status)
+        if not os.WIFSIGNALED(status):
+            whole_seconds *= 0.7  # the first one met a slower machine: the next kill comes sooner
         assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
         assert broken(cache, sources) == []
         if at % 2 == 1:
             _finish(machine, cache, sources, fetched)
-    assert killed > kills // 6  # the others met a warm that had ended
+    assert killed > kills // 3
     machine.must("ready", "data", "--deep")
 
 
