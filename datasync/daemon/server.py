@@ -160,19 +160,22 @@ async def _serve(supervisor: Supervisor) -> None:
     )
     with unix_socket(socket_path(supervisor.config, server), guard.authenticator.group) as local:
         await runner.setup()
-        servers = [await loop.create_unix_server(connections.factory(runner), sock=local)]
+        servers = [await loop.create_unix_server(connections.factory(runner), sock=local, start_serving=False)]
         if server.listen != "unix":
             host, port = _address(server.listen)
             context = tls_context(server)
             supervisor.on_reload.append(lambda: _renew(context, supervisor.settings.server))
             servers.append(
                 await loop.create_server(
-                    connections.factory(runner), host, port, ssl=context, ssl_handshake_timeout=HEADER_SECONDS
-                )
+                    connections.factory(runner), host, port, ssl=context, ssl_handshake_timeout=HEADER_SECONDS,
+                    start_serving=False,
+                )  # fmt: skip
             )
         supervisor.on_reload.append(lambda: setattr(guard, "authenticator", make_authenticator(supervisor)))
         _handle_signals(loop, supervisor, stopped)
         await asyncio.to_thread(supervisor.start)
+        for item in servers:  # only now: who is answered sees every mirror
+            await item.start_serving()
         log("daemon ready", pid=os.getpid(), listen=server.listen)
         notify(READY="1", STATUS=f"{len(supervisor.mirrors())} mirrors, {len(supervisor.warms())} warms")
         await _until(stopped, refusals)
