@@ -1,11 +1,13 @@
 """`make bench`: push, push again, push an edit and bring back, for each tool in turn, through real S3 servers.
 
     python -m bench [--quick] [--set small …] [--server rclone …] [--tool datasync …] [--runs 3]
-                    [--latency MS] [--rate MIB] [--storm SECONDS] [--output FILE.json] [--plot FILE.svg]
+                    [--no-count] [--latency MS] [--rate MIB] [--storm SECONDS] [--output FILE.json] [--plot FILE.svg]
 
-Every tool works through a proxy of ours that counts requests and bytes; it adds `--latency` to each request and keeps
-all traffic together to `--rate`. `--storm` answers 503 to everything for so long in the middle of a push and draws the
-throughput. Prints a Markdown table of medians with each tool's ratio to datasync; writes JSON when asked.
+A proxy of ours counts requests and bytes. It takes as much CPU as a client does, so times come from rounds without
+it, and counts from one more round (`--no-count` leaves it out). With `--latency`, which it adds to each request, or
+`--rate`, to which it keeps all traffic together, every round goes through it. `--storm` answers 503 to everything for
+so long in the middle of a push and draws the throughput. Prints a Markdown table of medians with each tool's ratio to
+datasync; writes JSON when asked.
 """
 
 import argparse
@@ -39,6 +41,7 @@ def main() -> None:
     """Run the benchmark."""
     options = _options()
     samples: dict[Key, list[Sample]] = {}
+    shaped = bool(options.latency or options.rate)
     with tempfile.TemporaryDirectory(prefix="datasync-bench-") as folder:
         root = Path(folder)
         sets = {name: _make(root / "data" / name, name, options) for name in options.set}
@@ -48,11 +51,21 @@ def main() -> None:
                 storm(_server(name), root / f"{name}-storm", sets, options)
                 continue
             for turn in range(options.runs):
-                _round(name, root / f"{name}-{turn}", sets, options, samples)
+                _round(name, root / f"{name}-{turn}", sets, options, samples, through_proxy=shaped)
+            if options.count and not shaped:
+                counted: dict[Key, list[Sample]] = {}
+                _round(name, root / f"{name}-counted", sets, options, counted, through_proxy=True)
+                _note_counts(samples, counted)
     if samples:
         write_table(samples)
     if options.output:
         write_json(options.output, samples, options)
+
+
+def _note_counts(samples: dict[Key, list[Sample]], counted: dict[Key, list[Sample]]) -> None:
+    """Give the samples of each step the requests and bytes that the proxy counted for it."""
+    for key, (seen, *_) in counted.items():
+        samples[key] = [replace(item, requests=seen.requests, bytes=seen.bytes) for item in samples[key]]
 
 
 def _options() -> argparse.Namespace:
@@ -64,6 +77,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--server", action="append", choices=["rclone", "seaweedfs"])
     parser.add_argument("--set", action="append", choices=SETS)
     parser.add_argument("--tool", action="append", choices=TOOLS)
+    parser.add_argument("--no-count", dest="count", action="store_false", help="no round through the counting proxy")
     parser.add_argument("--latency", type=float, default=0.0, metavar="MS")
     parser.add_argument("--rate", type=float, metavar="MIB", help="MiB a second, both directions together")
     parser.add_argument("--storm", type=float, default=0.0, metavar="SECONDS")
@@ -93,7 +107,13 @@ def _server(name: str) -> Callable[[], AbstractContextManager[S3Server]]:
 
 
 def _round(
-    name: str, folder: Path, sets: dict[str, Path], options: argparse.Namespace, samples: dict[Key, list[Sample]]
+    name: str,
+    folder: Path,
+    sets: dict[str, Path],
+    options: argparse.Namespace,
+    samples: dict[Key, list[Sample]],
+    *,
+    through_proxy: bool,
 ) -> None:
     folder.mkdir(parents=True)
     with _server(name)() as server:
@@ -102,7 +122,7 @@ def _round(
         rate = None if options.rate is None else options.rate * 1024 * 1024
         upstream = (place.hostname or "", place.port or 0)
         with proxy(upstream, latency=options.latency / 1000, rate=rate) as between:
-            seen = replace(server, endpoint=f"http://127.0.0.1:{between.port}")
+            seen = replace(server, endpoint=f"http://127.0.0.1:{between.port}") if through_proxy else server
             for tool in all_tools(seen, folder, "bench", options.tool):
                 _tool(tool, name, folder, sets, between, samples)
     _remove(folder)

@@ -162,6 +162,8 @@ def proxy(upstream: tuple[str, int], *, latency: float = 0.0, rate: float | None
     def work() -> None:
         loop.run_until_complete(run())
         loop.run_forever()
+        loop.run_until_complete(_end_tasks())
+        loop.close()
 
     thread = threading.Thread(target=work, name="proxy", daemon=True)
     thread.start()
@@ -171,3 +173,10 @@ def proxy(upstream: tuple[str, int], *, latency: float = 0.0, rate: float | None
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
+
+
+async def _end_tasks() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)

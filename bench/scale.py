@@ -98,6 +98,17 @@ def _synthetic(place: Path, files: int) -> Iterator[tuple[str, Sample]]:
         ("du", NAME),
     ):
         yield " ".join(words), measure(_command(*words), environment)
+    yield "forget", measure(_command("forget", f"{NAME}@1", "--yes"), environment)
+    yield "prune -n", measure(_command("prune", NAME, "--no-repack", "-n"), environment)
+    _age(place / "repository", 8)
+    yield "prune", measure(_command("prune", NAME, "--no-repack"), environment)
+
+
+def _age(repository: Path, days: float) -> None:
+    """Make all packs so many days older, so that prune judges them."""
+    for path in (repository / "d").glob("*/packs/*/*"):
+        then = path.stat().st_mtime - days * 86_400
+        os.utime(path, (then, then))
 
 
 def _push(files: int, changed: list[int]) -> None:

@@ -18,23 +18,27 @@ from datasync.errors import UsageError
 SYSTEM_FILE = Path("/etc/datasync/config.toml")
 LOCAL_FILE = Path("datasync.toml")
 CHUNKERS = ("cdc", "fixed")
-AUDIT = ("retention", "recipients", "region", "lock", "ship")
-SECTIONS = {"push": ("chunker", "bwlimit", "storage_class"), "cache": ("dirs", "max", "reserve"), "audit": AUDIT}
+CACHE = ("dirs", "max", "reserve", "group", "accounts")
+AUDIT = ("retention", "recipients", "region", "lock", "ship", "watch")
+SECTIONS = {"push": ("chunker", "bwlimit", "storage_class"), "cache": CACHE, "audit": AUDIT}
 SECTIONS["policy"] = ("dir", "grants", "role", "sts_endpoint")
 TOP = ("repository", "identity", "trust", "kms")
-TABLES = ("mirror", "warm", "daemon", "alerts", "control", "issuer", "access")  # service.daemon_settings reads them
+TABLES = ("mirror", "warm", "scrub", "daemon", "alerts", "control", "issuer", "access")  # for service.daemon_settings
 
 
 @dataclass(frozen=True, slots=True)
 class AuditSettings:
     """The audit log: how long it is kept (`3y`), who reads shipped logs (besides this identity), where this machine is,
-    whether shipped objects are locked by the store, whether purge ships first."""
+    whether shipped objects are locked by the store, whether purge and the daemon ship, whether the daemon verifies what
+    all machines shipped.
+    """
 
     retention: str = "3y"
     recipients: tuple[str, ...] = ()
     region: str = ""
     lock: bool = False
     ship: bool = False
+    watch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,10 @@ class Config:
     credential_role: str | None = None
     """The role that scoped storage credentials are sessions of."""
     sts_endpoint: str | None = None
+    cache_group: str | None = None
+    """The local group that may read views while no policy is in force."""
+    accounts: Mapping[str, str] = field(default_factory=dict)
+    """The local user or group of each principal of the policies (docs/policy.md), who may read as these say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +145,8 @@ def load_config(flags: Flags, environment: Mapping[str, str] | None = None) -> C
         policy_dir=_path(pick(None, "DATASYNC_POLICY_DIR", "policy", "dir")),
         grants=_paths(pick(None, "DATASYNC_POLICY_GRANTS", "policy", "grants")),
         credential_role=pick(None, "DATASYNC_POLICY_ROLE", "policy", "role"),
+        cache_group=pick(None, "DATASYNC_CACHE_GROUP", "cache", "group"),
+        accounts=pick(None, "", "cache", "accounts") or {},
         sts_endpoint=pick(None, "DATASYNC_POLICY_STS_ENDPOINT", "policy", "sts_endpoint"),
         tables={name: value[name] for name in TABLES for value in reversed(values) if name in value},
         daemon=flags.daemon or env.get("DATASYNC_DAEMON") or None,
@@ -156,6 +166,7 @@ def _audit(pick: Callable[..., Any]) -> AuditSettings:
         region=found["region"] or "",
         lock=_flag(found["lock"], "audit.lock"),
         ship=_flag(found["ship"], "audit.ship"),
+        watch=_flag(found["watch"], "audit.watch"),
     )
 
 
@@ -227,6 +238,8 @@ def _check_types(path: Path, value: dict[str, Any]) -> None:
         ("cache", "dirs"): list,
         ("cache", "max"): str,
         ("cache", "reserve"): str,
+        ("cache", "group"): str,
+        ("cache", "accounts"): dict,
         ("policy", "dir"): str,
         ("policy", "grants"): list,
         ("policy", "role"): str,
@@ -236,13 +249,13 @@ def _check_types(path: Path, value: dict[str, Any]) -> None:
         ("audit", "region"): str,
         ("audit", "lock"): bool,
         ("audit", "ship"): bool,
+        ("audit", "watch"): bool,
     }
     for keys, kind in expected.items():
         found = _dig(value, keys)
-        if found is not None and (
-            not isinstance(found, kind) or (kind is list and not all(isinstance(x, str) for x in found))
-        ):
-            wanted = {list: "a list of texts", bool: "true or false"}.get(kind, "a text")
+        inside = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
+        if found is not None and not (isinstance(found, kind) and all(isinstance(x, str) for x in inside)):
+            wanted = {list: "a list of texts", dict: "a table of texts", bool: "true or false"}.get(kind, "a text")
             raise UsageError(f"{path}: {'.'.join(keys)}: expected {wanted}, found {found!r}")
 
 

@@ -71,7 +71,9 @@ CONTROL = {  # pack type, kind of signature, body
     "heads": (4, "head", shape((32, U, 32, U, 32, U, U))),
     "tags": (5, "tags", shape((32, U, 32, U, [(str, bytes)]))),
     "relocations": (6, "relocation", shape((32, U, 32, U, EPOCH, [32]))),
+    "forgotten": (9, "forgotten", shape((32, U, 32, U, [32]))),
 }
+GONE, EMPTIED = shape(([(range(1, 1 << 63), 32, bytes)],)), shape(([32, 65536],))
 MOVED = shape((PACKS, [(32, LENGTH, range(2), U, U, U)]))
 TAG = shape((32, str, U, 32, U))
 MARKER = (
@@ -315,6 +317,7 @@ class Dataset:
 
     def _check_previous(self, group: str, n: int, previous: bytes) -> None:
         before = [digest(self.read(name)) for name in self.numbered(group).get(n - 1, [])]
+        before += [self.forgotten[n - 1]] if group == "snapshots" and n - 1 in self.forgotten else []
         check(previous == ZERO if n == 1 else not before or previous in before, "previous does not match")
 
     def _check_owners(self, signers: set[bytes], threshold: int, principals: list[Any]) -> None:
@@ -406,12 +409,33 @@ class Dataset:
             found = parse(body, fields)
             check(found[:2] == (self.id, n), "another dataset's, or another number than in its name")
             self._check_previous(group, n, found[2])
-            lists = found[-1] if group in ("snapshots", "relocations") else []
+            lists = found[-1] if group in ("snapshots", "relocations", "forgotten") else []
             check([chunk[0] for chunk in pack.chunks[1:]] == lists, "chunks are not those that its body lists")
         return name, pack, found, signers
 
     def snapshots(self) -> "list[Snapshot]":
-        return [Snapshot(self, n) for n in self.numbered("snapshots")]
+        return [Snapshot(self, n) for n in self.numbered("snapshots") if n not in self.forgotten]
+
+    @cached_property
+    def forgotten(self) -> dict[int, bytes]:
+        """Return the seq and id of each forgotten snapshot; every object of the series counts, the newest vouches."""
+        gone: dict[int, bytes] = {}
+        found = self.numbered("forgotten")
+        for n in found:
+            name, pack, _, signers = self.control("forgotten", n)
+            with refusing(name):
+                check(n == 1 or n - 1 in found, "the object before it is missing")
+                owners = {p[0] for p in self.roots[-1][2] if p[1] & OWNER and (n < max(found) or not p[5])}
+                check(owners & signers, "not signed by an owner")
+                for position in range(1, len(pack.chunks)):
+                    (rows,) = parse(pack.chunk(position), GONE)
+                    check(rows and ascending(row[:2] for row in rows), "forgotten snapshots not in order")
+                    for seq, id, header in rows:
+                        body, writers = open_signed(header, "snapshot")
+                        fields = parse(body, CONTROL["snapshots"][2])
+                        check(fields[:2] == (self.id, seq) and len(writers) == 1, "another snapshot's header")
+                        gone.setdefault(seq, id)
+        return gone
 
     def head(self) -> "Snapshot | None":
         """Return the snapshot that the newest head names; None before the first."""
@@ -442,13 +466,19 @@ class Dataset:
 
     @cached_property
     def moved(self) -> dict[bytes, Any]:
-        """Return where chunks lie that were sealed again in a later epoch."""
+        """Return where chunks lie that were sealed again; `emptied` are the packs that nothing is in any more."""
         found: dict[bytes, Any] = {}
+        self.emptied: set[bytes] = set()
         for n in self.numbered("relocations"):
             name, pack, _, signers = self.control("relocations", n)
             with refusing(name):
                 self.authorize(signers, OWNER | WRITER)
                 for number in range(1, len(pack.chunks)):
+                    if pack.chunk(number)[:1] == b"\x91":
+                        (ids,) = parse(pack.chunk(number), EMPTIED)
+                        check(ids and ascending(ids), "emptied packs not in order")
+                        self.emptied |= set(ids)
+                        continue
                     packs, rows = parse(pack.chunk(number), MOVED)
                     check(ascending(row[0] for row in rows), "relocations not in order")
                     found |= {id: (stored, form, packs[p], at, offset) for id, stored, form, p, at, offset in rows}
@@ -463,10 +493,9 @@ class Dataset:
 
     def fetch(self, ref: Any, kind: int, id_key: bytes) -> bytes:
         """Return the plaintext that *ref* names, from where it lies now."""
-        if ref.pack[3] < self.keyset[6] and ref.id in self.moved:
-            ref = ref._replace(
-                **dict(zip(("stored", "form", "pack", "position", "offset"), self.moved[ref.id], strict=True))
-            )
+        to = self.moved.get(ref.id)
+        if to and to[2][0] not in self.emptied and (ref.pack[0] in self.emptied or ref.pack[3] < to[2][3]):
+            ref = ref._replace(**dict(zip(("stored", "form", "pack", "position", "offset"), to, strict=True)))
         pack_id, size, source, epoch, salt, commitment, sealed = ref.pack
         pack = self.pack(pack_id, kind)
         with refusing(f"chunk {ref.id.hex()}"):

@@ -34,6 +34,7 @@ from datasync.errors import DatasyncError, FormatError, IntegrityError, NoSpace,
 BATCH = 4096  # waiting events that start a group by themselves
 BATCH_SECONDS = 1.0  # the oldest waiting event waits no longer, when another comes
 STEP_MICROSECONDS = 5_000_000  # a clock that went back further is told in the event
+GROUP_BYTES = 8 * 1024 * 1024  # a group ends with the event that reaches this; a parcel holds any group
 EMPTY_LOG = "0" * 32
 
 
@@ -266,20 +267,20 @@ class Log:
         if gap is not None:
             extra.append(draft("log.gap", "failure", reason=gap.text, error=gap.error, detail={"lost": gap.count}))
         queue = [_Waiting(item, self._now(), sync=False) for item in extra] + group
-        while queue:  # more than one turn only where the month changes inside a group
-            queue = self._put_month(found, queue, durable=durable)
+        while queue:  # more than one turn only where the month changes inside a group, or it is very large
+            queue = self._put_some(found, queue, durable=durable)
         found.notes = []
         if gap is not None:
             os.pwrite(opened.gap, bytes(PAGE), 0)
 
-    def _put_month(self, found: Found, queue: list[_Waiting], *, durable: bool) -> list[_Waiting]:
-        """Write the events of the first one's month and a checkpoint; return the others."""
-        frontier, when, month = found.frontier.copy(), found.time, ""
+    def _put_some(self, found: Found, queue: list[_Waiting], *, durable: bool) -> list[_Waiting]:
+        """Write events of the first one's month, up to `GROUP_BYTES`, and a checkpoint; return the others."""
+        frontier, when, month, size = found.frontier.copy(), found.time, "", 0
         block: list[bytes] = []
         leaves: list[bytes] = []
         for position, item in enumerate(queue):
             event = self._finish(item, frontier.size, when)
-            if month and month_of(event.time) != month:
+            if (month and month_of(event.time) != month) or size >= GROUP_BYTES:
                 self._write(found, frontier, _Lines(block, leaves), month, when, durable=durable)
                 return queue[position:]
             month = month_of(event.time)
@@ -293,6 +294,7 @@ class Log:
             leaves.append(leaf_hash(self._p.sha256, line))
             frontier.append(leaves[-1])
             block.append(line)
+            size += len(line)
         if block:
             self._write(found, frontier, _Lines(block, leaves), month, when, durable=durable)
         return []

@@ -90,7 +90,9 @@ def last(files: LogFiles, wanted: Wanted, count: int) -> list[Event]:
 
 def _in_time(pieces: tuple[Piece, ...], wanted: Wanted) -> list[Piece]:
     """Return the pieces that may hold wanted events; a piece ends where the next one begins."""
-    chosen = [item for item in pieces if item.first < wanted.seqs[1]]
+    following = [item.first for item in pieces[1:]] + [2**63]
+    first, end = wanted.seqs
+    chosen = [item for item, after in zip(pieces, following, strict=True) if item.first < end and after > first]
     if not (wanted.since or wanted.until):
         return chosen
     begins = [_first_time(item) for item in chosen]

@@ -84,7 +84,7 @@ def _replay(p: Primitives, path: Path, first: int, found: Found, public: bytes, 
         raise IntegrityError(f"{path}: expected the segment of event {found.frontier.size}: a segment is missing")
     found.segment, found.end = first, offset
     frontier = found.frontier.copy()
-    when, pending = found.time, b""
+    when, pending = found.time, bytearray()
     with open(path, "rb") as file:
         file.seek(offset)
         for line in file:
@@ -96,7 +96,7 @@ def _replay(p: Primitives, path: Path, first: int, found: Found, public: bytes, 
                 found.frontier, found.time, found.note = frontier, when, read_note(line[:-1]).note
                 found.month = month_of(time_text(when))
                 found.end += len(pending)
-                frontier, pending = frontier.copy(), b""
+                frontier, pending = frontier.copy(), bytearray()
                 continue
             try:
                 event = decode(line[:-1])
@@ -110,7 +110,7 @@ def _replay(p: Primitives, path: Path, first: int, found: Found, public: bytes, 
         raise IntegrityError(
             f"{path}: after event {found.frontier.size - 1} a group is unfinished, and the log goes on"
         )
-    found.unfinished = pending
+    found.unfinished = bytes(pending)
 
 
 def _take(p: Primitives, line: bytes, frontier: Frontier, public: bytes, path: Path) -> None:

@@ -2,7 +2,8 @@
 
 What is left of a removed segment is the frontier of the tree before the next one, so every later proof still holds.
 The floor is 6 months (China's Cybersecurity Law, article 21, asks for network logs of at least six months); who goes
-below says so, and an event tells it. A legal hold stops all removal. Raises `UsageError`.
+below says so, and an event tells it. What was removed is told by an `audit.retain` event, without which a log that
+begins late does not verify. A legal hold stops all removal. Raises `UsageError`.
 """
 
 import os
@@ -21,6 +22,8 @@ from datasync.errors import UsageError
 
 FLOOR = timedelta(days=183)
 HOLD = "hold"
+RETAIN = "audit.retain"  # the event that tells of a removal, in its detail:
+FIRST_KEPT = "first_kept."  # and the log's id: the first event that stays
 _SPAN = re.compile(r"([0-9]+)([dmy])")
 _DAYS = {"d": 1, "m": 31, "y": 366}
 
@@ -106,4 +109,4 @@ def remove_old(p: Primitives, directory: Path, files: LogFiles, old: Old) -> Non
         os.fsync(file.fileno())
     os.replace(aside, directory / BASE)
     for first in old.segments:
-        (directory / SEGMENTS / segment_name(first)).unlink()
+        (directory / SEGMENTS / segment_name(first)).unlink(missing_ok=True)

@@ -58,10 +58,13 @@ class People:
         self._index_key = index_key
         self._keys: dict[tuple[str, str], MonthKey] = {}
         self._by_tag: dict[str, dict[str, MonthKey]] = {}
+        self._adopted: dict[str, dict[str, MonthKey]] = {}
+        self._as_of: dict[str, int] = {}
         self._sealed: dict[tuple[Person, str], Sealed] = {}
 
     def seal(self, person: Person, month: str) -> Sealed:
         """Return *person* sealed for an event of *month*; the month's key is made, and durable, at first use."""
+        self._refresh(month)
         known = self._sealed.get((person, month))
         if known is None:
             key = self._key(person.subject, month)
@@ -75,7 +78,7 @@ class People:
 
     def open(self, sealed: Sealed, month: str) -> Person | None:
         """Return the person, None when the key was erased or is not here."""
-        key = self._month(month).get(sealed.tag)
+        key = self._month(month).get(sealed.tag) or self._adopted.get(month, {}).get(sealed.tag)
         if key is None:
             return None
         try:
@@ -98,8 +101,8 @@ class People:
 
     def all_keys(self) -> Iterator[MonthKey]:
         """Yield every key."""
-        for month in sorted({*self.months(), *self._by_tag}):
-            yield from self._month(month).values()
+        for month in sorted({*self.months(), *self._adopted}):
+            yield from (self._adopted.get(month, {}) | self._month(month)).values()
 
     def copy(self) -> "People":
         """Return the same keys, to which others can be added without changing these."""
@@ -109,18 +112,29 @@ class People:
         """Take in a key from elsewhere (an auditor's copy)."""
         if not _MONTH.fullmatch(key.month):
             raise IntegrityError(f"person {key.tag}: expected a month, found {key.month!r}")
-        self._month(key.month)[key.tag] = key
+        self._adopted.setdefault(key.month, {})[key.tag] = key
+
+    def forget_before(self, month: str) -> int:
+        """Delete every key of the months before *month*, of which no event is left; return how many."""
+        count = 0
+        for old in self.months():
+            if old < month:
+                for name in os.listdir(self._directory / old):
+                    count += name[0] != "."
+                    _shred(self._directory / old / name)
+                (self._directory / old).rmdir()
+        return count
 
     def erase(self, subject: str) -> dict[str, str]:
         """Delete every key of a person; return month -> tag of what can not be opened any more."""
         found = self.tags(subject)
         for month in found:
             path = self._path(subject, month)
-            with open(path, "r+b") as file:  # the blocks too, where the file system writes in place
-                file.write(bytes(path.stat().st_size))
-                file.flush()
-                os.fsync(file.fileno())
-            path.unlink()
+            for copy in [
+                *path.parent.glob(f".{path.name}.*"),
+                path,
+            ]:  # a kill while it was made may have left the first
+                _shred(copy)
             _fsync_directory(path.parent)
         self._keys.clear()
         self._by_tag.clear()
@@ -137,7 +151,6 @@ class People:
             path = self._path(subject, month)
             known = self._read(path) or self._make(path, subject, month)
             self._keys[subject, month] = known
-            self._by_tag.pop(month, None)
         return known
 
     def _make(self, path: Path, subject: str, month: str) -> MonthKey:
@@ -153,7 +166,10 @@ class People:
             try:
                 os.link(aside, path)  # the first of several processes wins, all use its key
             except FileExistsError:
-                return self._read(path) or made
+                known = self._read(path)
+                if known is not None:
+                    return known
+                os.replace(aside, path)  # a kill while it was erased left it empty
             _fsync_directory(path.parent)
         finally:
             aside.unlink(missing_ok=True)
@@ -162,13 +178,27 @@ class People:
     def _read(self, path: Path) -> MonthKey | None:
         try:
             with open(path, "rb") as file:
-                return msgspec.json.decode(file.read(FILE_BYTES), type=MonthKey)
+                data = file.read(FILE_BYTES)
+            return msgspec.json.decode(data, type=MonthKey) if data.strip(b"\0") else None  # half erased is erased
         except FileNotFoundError:
             return None
         except msgspec.DecodeError:
             raise IntegrityError(f"{path}: expected the key of a person's month, found something else") from None
 
+    def _refresh(self, month: str) -> None:
+        """Forget a month whose files changed: another process made a key, or erased a person."""
+        try:
+            as_of = os.stat(f"{self._directory}/{month}").st_mtime_ns
+        except FileNotFoundError:
+            as_of = -1
+        if self._as_of.get(month) != as_of:
+            self._as_of[month] = as_of
+            self._by_tag.pop(month, None)
+            self._keys = {at: key for at, key in self._keys.items() if at[1] != month}
+            self._sealed = {at: sealed for at, sealed in self._sealed.items() if at[1] != month}
+
     def _month(self, month: str) -> dict[str, MonthKey]:
+        self._refresh(month)
         known = self._by_tag.get(month)
         if known is None:
             folder = self._directory / month
@@ -177,6 +207,15 @@ class People:
             known = {key.tag: key for key in read if key is not None}
             self._by_tag[month] = known
         return known
+
+
+def _shred(path: Path) -> None:
+    """Overwrite and remove a file: the blocks too, where the file system writes in place."""
+    with open(path, "r+b") as file:
+        file.write(bytes(path.stat().st_size))
+        file.flush()
+        os.fsync(file.fileno())
+    path.unlink()
 
 
 def _fsync_directory(path: Path) -> None:

@@ -6,7 +6,7 @@ kept or anchored checkpoints it also finds a cut tail, an older state offered as
 """
 
 import base64
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import BinaryIO
@@ -15,6 +15,7 @@ from datasync.audit.checkpoint import Checkpoint, log_id, open_checkpoint
 from datasync.audit.event import Event, decode, time_value
 from datasync.audit.merkle import Frontier, leaf_hash
 from datasync.audit.primitives import Primitives
+from datasync.audit.retention import FIRST_KEPT, RETAIN
 from datasync.audit.seal import month_of
 from datasync.audit.segments import MARK_BYTES, LogFiles, is_note, lines, marks_of, read_note
 from datasync.errors import FormatError, IntegrityError, RollbackError
@@ -43,6 +44,21 @@ class Verified:
     last_time: str
     gaps: list[tuple[int, str]] = field(default_factory=list)
     silences: list[Silence] = field(default_factory=list)
+    removals: dict[str, int] = field(default_factory=dict)
+    """Of which logs this one tells that retention removed the events before a number."""
+    uncompared: list[int] = field(default_factory=list)
+    """Sizes of kept checkpoints of a time whose events retention removed."""
+
+
+def check_beginnings(logs: Sequence[Verified]) -> None:
+    """Refuse a log whose oldest events are gone unless a signed event of one of *logs* tells that retention did it."""
+    for item in logs:
+        told = max((other.removals.get(item.log, 0) for other in logs), default=0)
+        if item.begins > told:
+            raise IntegrityError(
+                f"log {item.log}: event {told}: the events before {item.begins} are gone, and no audit.retain event "
+                "of the logs here tells of their removal: they were cut out"
+            )
 
 
 def _ignore(seq: int, event: Event, leaf: bytes) -> None:
@@ -97,6 +113,8 @@ class _Pass:
         self._tell_fork()
         self._done.size, self._done.root = self._tree.size, self._tree.root()
         for item in self._kept:
+            if item.size < self._done.begins:
+                self._done.uncompared.append(item.size)
             if item.size > self._tree.size:
                 raise RollbackError(
                     f"{self._where(self._tree.size)}: a kept checkpoint has {item.size} events, the log only "
@@ -151,6 +169,11 @@ class _Pass:
             done.silences.append(Silence(seq, done.last_time, event.time))
         if event.action in ("log.gap", "log.recovered"):
             done.gaps.append((seq, event.reason))
+        if event.action == RETAIN:
+            for name, first in event.detail.items():
+                if name.startswith(FIRST_KEPT) and isinstance(first, int):
+                    log = name.removeprefix(FIRST_KEPT)
+                    done.removals[log] = max(first, done.removals.get(log, 0))
         done.first_time = done.first_time or event.time
         done.last_time = event.time
 

@@ -12,7 +12,7 @@ from typing import Self
 
 from datasync.cache.beneath import Tree
 from datasync.cache.faults import fault, shown
-from datasync.cache.kernel import clone_file
+from datasync.cache.kernel import clone_file, entries_in, names_in
 from datasync.cache.layout import Cache, View
 from datasync.cache.objects import copy_extents
 from datasync.errors import NotFound
@@ -36,10 +36,9 @@ class PrivateCopy:
         tree = cache.tree
         if tree.lstat(COPIES) is None:
             tree.make_directory(COPIES, 0o700)
+        tree.set_mode(COPIES, 0o700)  # the job's own: not even for those who may read the view
         remove_dead_copies(cache)
-        name = COPIES + b"/" + os.urandom(8).hex().encode()
-        lock = tree.create(name + b".lock", 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        name, lock = _own_name(tree)
         copy = cls(cache, name, lock)
         try:
             tree.make_directory(name, 0o700, fresh=True)
@@ -57,12 +56,23 @@ class PrivateCopy:
         os.close(self._lock)
 
 
+def _own_name(tree: Tree) -> tuple[bytes, int]:
+    """Return a name for a copy, and its lock, held."""
+    while True:
+        name = COPIES + b"/" + os.urandom(8).hex().encode()
+        lock = tree.create(name + b".lock", 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # whoever looks for dead copies holds it for a moment
+        if tree.lstat(name + b".lock") is not None:
+            return name, lock
+        os.close(lock)  # and took this one for dead before it was locked
+
+
 def remove_dead_copies(cache: Cache) -> None:
     """Remove copies whose owner died."""
     if cache.tree.lstat(COPIES) is None:
         return
     with cache.tree.subtree(COPIES) as tree:
-        names = [os.fsencode(name) for name in os.listdir(tree.root_fd)]
+        names = [os.fsencode(name) for name in names_in(tree.root_fd)]
     for name in names:
         if not name.endswith(b".lock"):
             continue
@@ -82,7 +92,7 @@ def _copy_tree(source: Tree, target: Tree) -> None:
     pending = [b""]
     while pending:
         directory = pending.pop()
-        with source.subtree(directory) as opened, os.scandir(opened.root_fd) as found:
+        with source.subtree(directory) as opened, entries_in(opened.root_fd) as found:
             for item in found:
                 name = os.fsencode(item.name)
                 path = directory + b"/" + name if directory else name

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from threading import Condition, Lock
 
+from datasync.cache.kernel import names_in
 from datasync.errors import UsageError
 
 MARKER = "objects.dirty."  # and 16 random hex digits
@@ -138,7 +139,7 @@ class Markers:
     def _dead_markers(self, *, of_this_boot: bool) -> "list[_Marker]":
         """Return the markers of runs that ended without a flush, in this boot or in others, locked by us now."""
         found = []
-        for name in os.listdir(self._fd):
+        for name in names_in(self._fd):
             if name.startswith(MARKER) and (fd := self._lock_if_dead(name)) is not None:
                 mark = _Marker.read(name, fd)
                 if (mark.boot_id == self._boot_id) == of_this_boot:
@@ -161,7 +162,7 @@ class Markers:
 
     def _remove_unfinished(self) -> None:
         """Remove markers that a killed run never finished: it can not have published anything."""
-        for name in os.listdir(self._fd):
+        for name in names_in(self._fd):
             if name.startswith(UNFINISHED):
                 os.unlink(name, dir_fd=self._fd)
 

@@ -10,6 +10,8 @@ import fcntl
 import os
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -49,6 +51,20 @@ def open_directory_beneath(dir_fd: int, path: bytes) -> int:
         number = ctypes.get_errno()
         if number not in (errno.EINTR, errno.EAGAIN):  # EAGAIN: a rename elsewhere raced with the lookup
             raise OSError(number, os.strerror(number))
+
+
+def names_in(fd: int) -> list[str]:
+    """Return the names in an open directory as it is now: btrfs lists it as it was when it was opened, until it is
+    rewound, so a lease made meanwhile would not be seen.
+    """
+    os.lseek(fd, 0, os.SEEK_SET)
+    return os.listdir(fd)
+
+
+def entries_in(fd: int) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+    """Return what `os.scandir` does, of an open directory as it is now."""
+    os.lseek(fd, 0, os.SEEK_SET)
+    return os.scandir(fd)
 
 
 def has_openat2(dir_fd: int) -> bool:

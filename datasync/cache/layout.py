@@ -3,9 +3,9 @@
     <cache>/objects/                                 0700; `datasync.cache.objects`
     <cache>/views/                                   0751: others may pass, only owner and group may list
     <cache>/views/<dataset>/                         0751
-    <cache>/views/<dataset>/<seq>-<id>/              0750, the gate for readers: the snapshot's files
-    <cache>/views/<dataset>/<seq>-<id>.READY.json    0644; written last
-    <cache>/views/<dataset>/.staging-<seq>-<id>/     a view that is being made
+    <cache>/views/<dataset>/<seq>-<id>/              the gate for readers, `datasync.cache.gate`: the snapshot's files
+    <cache>/views/<dataset>/<seq>-<id>.READY.json    the same gate; written last
+    <cache>/views/<dataset>/.staging-<seq>-<id>/     0700; a view that is being made
     <cache>/views/<dataset>/.lock-<seq>-<id>         flock of whoever makes it
     <cache>/views/<dataset>/.lease-<seq>-<id>-<x>    one job that uses it; `datasync.cache.leases`
     <cache>/views/<dataset>/.pin-<seq>-<id>          it is not to be evicted; `datasync.cache.pins`
@@ -35,6 +35,7 @@ from urllib.parse import unquote_to_bytes
 
 from datasync.cache.beneath import Tree
 from datasync.cache.faults import fault
+from datasync.cache.kernel import names_in
 from datasync.errors import UsageError
 from datasync.model.ids import SnapshotId
 from datasync.model.limits import NAME_BYTES
@@ -44,7 +45,7 @@ VIEWS = b"views"
 QUARANTINE = b"quarantine"
 OBJECTS_MODE = 0o700
 VIEWS_MODE = 0o751
-VIEW_MODE = 0o750
+VIEW_MODE = 0o700  # until its gate is set
 SHORT_ID_DIGITS = 16
 READY_SUFFIX = b".READY.json"
 
@@ -181,7 +182,7 @@ class Cache:
         if self.tree.lstat(folder) is None:
             return
         with self.tree.subtree(folder) as tree:
-            names = [os.fsencode(name) for name in os.listdir(tree.root_fd)]
+            names = [os.fsencode(name) for name in names_in(tree.root_fd)]
         for name in names:
             stem = name.removesuffix(READY_SUFFIX)
             if stem != name and is_stem(stem):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from datasync.cache.faults import fault
-from datasync.cache.kernel import current_boot_id
+from datasync.cache.kernel import current_boot_id, names_in
 from datasync.cache.layout import Cache, View
 from datasync.cache.locks import ViewLock
 from datasync.errors import Locked, NotFound
@@ -103,7 +103,7 @@ def living_leases(cache: Cache, view: View) -> list[Owner]:
     """Return who holds the view; leases of the dead are removed."""
     found = []
     with cache.tree.subtree(view.folder) as folder:
-        names = [os.fsencode(name) for name in os.listdir(folder.root_fd)]
+        names = [os.fsencode(name) for name in names_in(folder.root_fd)]
     for name in names:
         if name.startswith(_PREFIX + view.stem + b"-"):
             owner = _look(cache, view.folder + b"/" + name)

@@ -20,7 +20,7 @@ from typing import Self
 from datasync.cache.beneath import XATTR_PREFIX, Tree, set_xattrs
 from datasync.cache.dirty import Markers
 from datasync.cache.faults import fault, shown
-from datasync.cache.kernel import clone_file, current_boot_id, sync_filesystem
+from datasync.cache.kernel import clone_file, current_boot_id, names_in, sync_filesystem
 from datasync.cache.layout import OBJECTS, OBJECTS_MODE, Cache
 from datasync.errors import IntegrityError, NotFound
 from datasync.model.ids import FileId
@@ -44,6 +44,7 @@ class Objects:
         self._markers = markers
         self.reflinks = reflinks
         self.distrusted = 0
+        self._empty: dict[bytes, bool] = {}
 
     @classmethod
     def open(cls, cache: Cache, *, boot_id: str | None = None) -> Self:
@@ -89,6 +90,25 @@ class Objects:
         """Close; what was published and not flushed stays under its marker."""
         self._markers.close()
         os.close(self._fd)
+
+    def may_have(self, file_id: FileId) -> bool:
+        """Tell without a system call for most ids; False when no object with the first byte of *file_id* was here yet.
+
+        What others publish meanwhile may be missed: it is then fetched once more, and one copy stays.
+        """
+        first = file_id[:1]
+        if first not in self._empty:
+            self._empty[first] = not self._has_fan_out(first)
+        return not self._empty[first]
+
+    def _has_fan_out(self, first: bytes) -> bool:
+        try:
+            os.stat(first.hex(), dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise fault(error, f"objects {first.hex()}") from error
+        return True
 
     def has(self, file_id: FileId, size: int) -> bool:
         """Tell whether the object is there with *size* bytes."""
@@ -223,12 +243,12 @@ class Objects:
     def _remove_since(self, start_ns: int) -> int:
         """Remove the objects whose ctime is *start_ns* or later, and return their number."""
         removed = 0
-        for folder in os.listdir(self._fd):
+        for folder in names_in(self._fd):
             if len(folder) != 2 or not _HEX.issuperset(folder):
                 continue
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
             try:
-                for name in os.listdir(fd):
+                for name in names_in(fd):
                     if os.stat(name, dir_fd=fd, follow_symlinks=False).st_ctime_ns >= start_ns:
                         os.unlink(name, dir_fd=fd)
                         removed += 1
@@ -281,12 +301,12 @@ def _look(dir_fd: int, name: bytes, path: bytes) -> tuple[int, int]:
     status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     if not stat.S_ISREG(status.st_mode):
         raise IntegrityError(f"publish {shown(path)}: expected a regular file, found something else; warm again")
-    if status.st_mode & 0o7222:
-        _drop_write_bits(name, dir_fd)
-    return status.st_size, status.st_mode
+    if stat.S_IMODE(status.st_mode) != read_only(status.st_mode):
+        _make_read_only(name, dir_fd)
+    return status.st_size, read_only(status.st_mode)
 
 
-def _drop_write_bits(name: bytes, dir_fd: int) -> None:
+def _make_read_only(name: bytes, dir_fd: int) -> None:
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         os.fchmod(fd, read_only(os.fstat(fd).st_mode))

@@ -18,6 +18,7 @@ version, and what `datasync.cache.beneath` raises.
 
 import json
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ from datasync.model.ids import ID_BYTES, DatasetId, SnapshotId
 
 READY_VERSION = 1
 READY_BYTES = 64 * 1024  # far more than any receipt needs
-READY_MODE = 0o644
+READY_MODE = 0o600  # until its gate is set
 REPOSITORY_ID_BYTES = 16
 SIGNATURE_BYTES = 64
 READY_ASIDE = b".READY"  # ends the name of a receipt that is being written
@@ -187,7 +188,7 @@ def stage_view(cache: Cache, view: View) -> Tree:
 
 
 def publish_view(cache: Cache, view: View, ready: Ready, flush: Callable[[], None]) -> None:
-    """Make the staged view visible, then ready; *flush* (`Objects.flush`) makes what is in it durable before."""
+    """Make the staged view visible, closed, then ready; *flush* (`Objects.flush`) makes it durable before."""
     cache.tree.set_mode(view.staging, VIEW_MODE)
     flush()
     cache.tree.rename(view.staging, view.place)
@@ -214,7 +215,9 @@ def discard_view(cache: Cache, view: View) -> None:
         cache.tree.fsync_directory(view.folder)
     cache.tree.remove(view.staging + READY_ASIDE)
     cache.tree.remove(view.objects)
-    if cache.tree.lstat(view.place) is not None:
+    if (status := cache.tree.lstat(view.place)) is not None:
+        if stat.S_ISDIR(status.st_mode):
+            cache.tree.set_mode(view.place, VIEW_MODE)  # nobody renews the gate of what a killed removal leaves
         cache.tree.remove_tree(view.staging)
         cache.tree.rename(view.place, view.staging)  # a half-removed view is never under its own name
     cache.tree.remove_tree(view.staging)

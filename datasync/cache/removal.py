@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 
-from datasync.cache.kernel import DIRECTORY_FLAGS
+from datasync.cache.kernel import DIRECTORY_FLAGS, entries_in
 
 HELD_LEVELS = 24
 SCANS = 100  # of one directory, before somebody who keeps filling it is reported
@@ -32,7 +32,7 @@ class _Level:
         """Remove what is no directory, list the directories; tell whether anything was found."""
         self.scans += 1
         found = False
-        with os.scandir(self.fd) as entries:
+        with entries_in(self.fd) as entries:
             for entry in entries:
                 found = True
                 if entry.is_dir(follow_symlinks=False):

@@ -20,12 +20,13 @@ from dataclasses import dataclass
 
 from datasync.cache.beneath import Tree
 from datasync.cache.faults import fault
+from datasync.cache.kernel import entries_in, names_in
 from datasync.cache.layout import OBJECTS, QUARANTINE, VIEWS, Cache, View, is_stem
 from datasync.cache.leases import living_leases
 from datasync.cache.locks import ViewLock
 from datasync.cache.pins import pinned_until, unpin
-from datasync.cache.ready import discard_view
-from datasync.errors import IntegrityError, NoSpace, NotFound, UsageError
+from datasync.cache.ready import Ready, discard_view, read_ready
+from datasync.errors import DatasyncError, IntegrityError, NoSpace, NotFound, UsageError
 from datasync.model.ids import ID_BYTES
 
 BLOCK_BYTES = 512
@@ -46,12 +47,19 @@ def parse_size(text: str, what: str) -> tuple[float, bool]:
     return (number / 100, True) if match[2] == "%" else (number * _UNITS[match[2] or "B"], False)
 
 
+def _untold(_: View, __: Ready | None) -> None:
+    return
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of its file system the cache may use, and how much stays free whatever happens."""
+    """How much of its file system the cache may use, and how much stays free whatever happens; who is told of each view
+    that had to make room.
+    """
 
     maximum: str = "100%"
     reserve: str = "0"
+    evicted: Callable[[View, Ready | None], None] = _untold
 
     def resolve(self, cache: Cache) -> tuple[int, int]:
         """Return (limit, reserve) in bytes for the file system of *cache*."""
@@ -94,6 +102,7 @@ class Space:
     def __init__(self, cache: Cache, limits: Limits, *, reflinks: bool) -> None:
         self._cache = cache
         self._reflinks = reflinks
+        self._evicted = limits.evicted
         self._crossed = False
         self.limit, self.reserve_bytes = limits.resolve(cache)
 
@@ -179,7 +188,7 @@ class Space:
         pending = [path]
         while pending:
             above = pending.pop()
-            with self._cache.tree.subtree(above) as tree, os.scandir(tree.root_fd) as found:
+            with self._cache.tree.subtree(above) as tree, entries_in(tree.root_fd) as found:
                 for item in found:
                     yield item.inode()
                     if item.is_dir(follow_symlinks=False):
@@ -200,7 +209,7 @@ class Space:
     def _promised(self) -> int:
         """Return what running transfers have still to write; reservations of the dead are removed."""
         total = 0
-        for text in os.listdir(self._cache.tree.root_fd):
+        for text in names_in(self._cache.tree.root_fd):
             name = os.fsencode(text)
             if not name.startswith(_RESERVATION):
                 continue
@@ -226,21 +235,21 @@ class Space:
 
     def _quarantined(self) -> int:
         try:
-            with self._cache.tree.subtree(QUARANTINE) as tree, os.scandir(tree.root_fd) as found:
+            with self._cache.tree.subtree(QUARANTINE) as tree, entries_in(tree.root_fd) as found:
                 return sum(item.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES for item in found)
         except NotFound:
             return 0
 
     def _objects(self) -> Iterator[tuple[int, str, os.stat_result]]:
         with self._cache.tree.subtree(OBJECTS) as tree:
-            for directory in os.listdir(tree.root_fd):
+            for directory in names_in(tree.root_fd):
                 if len(directory) != 2:
                     continue
                 fd = os.open(
                     directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=tree.root_fd
                 )
                 try:
-                    with os.scandir(fd) as found:
+                    with entries_in(fd) as found:
                         for item in found:
                             with contextlib.suppress(FileNotFoundError):
                                 yield fd, item.name, item.stat(follow_symlinks=False)
@@ -273,10 +282,10 @@ class Space:
 
     def _folder_names(self) -> Iterator[tuple[bytes, bytes]]:
         with self._cache.tree.subtree(VIEWS) as views:
-            for folder in os.listdir(views.root_fd):
+            for folder in names_in(views.root_fd):
                 path = VIEWS + b"/" + os.fsencode(folder)
                 with self._cache.tree.subtree(path) as tree:
-                    names = os.listdir(tree.root_fd)
+                    names = names_in(tree.root_fd)
                 for name in names:
                     yield path, os.fsencode(name)
 
@@ -308,7 +317,7 @@ class Space:
         """Return every ready view with its last use, the least recently used first."""
         found = []
         with self._cache.tree.subtree(VIEWS) as tree:
-            folders = [os.fsencode(name) for name in os.listdir(tree.root_fd)]
+            folders = [os.fsencode(name) for name in names_in(tree.root_fd)]
         for folder in folders:
             for view in self._cache.views_in(VIEWS + b"/" + folder):
                 status = self._cache.tree.lstat(view.ready)
@@ -317,7 +326,18 @@ class Space:
         return sorted(found, key=lambda item: item[0])
 
     def _evict_one(self, keep: View) -> bool:
-        return any(view != keep and self.evict(view) for _, view in self.views())
+        for _, view in self.views():
+            ready = self._receipt(view)
+            if view != keep and self.evict(view):
+                self._evicted(view, ready)
+                return True
+        return False
+
+    def _receipt(self, view: View) -> Ready | None:
+        try:
+            return read_ready(self._cache, view)
+        except DatasyncError:
+            return None  # damaged: the view goes all the same
 
     def evict(self, view: View) -> bool:
         """Remove the view unless it is pinned, leased or being made; its objects go with `remove_orphans`."""

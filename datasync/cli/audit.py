@@ -98,14 +98,14 @@ def print_row(row: Row, output: Output) -> None:
 def tail(count: int, follow: bool, directory: Path | None, output: Output, flags: Flags, **search: str) -> None:
     """Show the newest events."""
     config, asked = load_config(flags), audit.Search(**search)
+    seen = audit.ends(config, directory) if follow else {}
     found = audit.tail(config, asked, count, directory)
-    seen: dict[str, int] = {}
     for row in found:
         print_row(row, output)
-        seen[row.event.log] = row.event.seq
+        seen[row.event.log] = max(row.event.seq, seen.get(row.event.log, -1))
     while follow:
         time.sleep(POLL_SECONDS)
-        for row in audit.follow(config, asked, seen):
+        for row in audit.follow(config, asked, seen, directory):
             print_row(row, output)
     output.result(events=len(found))
 

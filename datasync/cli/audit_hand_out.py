@@ -15,6 +15,7 @@ from datasync.audit.segments import LogFiles
 from datasync.cli.audit import log_option
 from datasync.cli.common import common, session
 from datasync.cli.output import Output, plural, size
+from datasync.cli.output_file import write_file
 from datasync.config import Config, Flags, load_config
 from datasync.errors import UsageError
 from datasync.service import audit, audit_export, audit_remote, audit_report
@@ -104,8 +105,7 @@ def report(
     value, page = audit_report.render(made, lang)
     text = json.dumps(value, indent=1, ensure_ascii=False)
     if output_file is not None:
-        with open(output_file, "x", encoding="utf-8") as file:
-            file.write(page if output_file.suffix == ".html" else text + "\n")
+        write_file(output_file, page if output_file.suffix == ".html" else text + "\n", new=True)
         output.note(f"written to {output_file}")
     else:
         output.line(text)

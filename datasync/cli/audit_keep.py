@@ -13,10 +13,16 @@ from datasync.service import audit_keep, audit_remote
 @click.option("--retention", metavar="TIME", help="Keep this long: 3y, 18m or 200d (default: audit.retention, 3y).")
 @click.option("--override-legal-floor", is_flag=True, help="Go below 6 months; an event says so.")
 @click.option("--apply", "remove", is_flag=True, help="Remove what is older; without it only say what would go.")
+@click.option("--remote", is_flag=True, help="Of what all machines shipped to the repository, instead.")
 @common
-def retain(retention: str | None, override_legal_floor: bool, remove: bool, output: Output, flags: Flags) -> None:
+def retain(
+    retention: str | None, override_legal_floor: bool, remove: bool, remote: bool, output: Output, flags: Flags
+) -> None:
     """Show how long the log is kept, and remove what is older."""
     config = load_config(flags)
+    if remote:
+        _retain_remote(retention, override_legal_floor, remove, output, flags)
+        return
     act = audit_keep.apply if remove else audit_keep.state
     found = act(config, retention, override=override_legal_floor)
     held = f", under a legal hold ({found.hold.matter}) since {found.hold.since}" if found.hold else ""
@@ -28,6 +34,19 @@ def retain(retention: str | None, override_legal_floor: bool, remove: bool, outp
         )
         output.event("retention", log=item.log, segments=len(item.old.segments), first_kept=item.old.first_kept)
     output.result(retention=found.retention, hold=found.hold.matter if found.hold else None, removed=remove)
+
+
+def _retain_remote(retention: str | None, override: bool, remove: bool, output: Output, flags: Flags) -> None:
+    with session(flags, output) as opened:
+        kept = retention or opened.config.audit.retention
+        found = audit_remote.retain(opened, retention, override=override, remove=remove)
+    output.line(f"kept for {kept}")
+    for item in found:
+        done = "removed" if remove else "older"
+        held = ", the next is locked by the store" if item.locked else ""
+        output.line(f"log {item.log}: {plural(item.parcels, 'parcel')} {done}, up to event {item.first_kept}{held}")
+        output.event("retention", log=item.log, parcels=item.parcels, first_kept=item.first_kept, locked=item.locked)
+    output.result(retention=kept, removed=remove)
 
 
 @click.command("hold")

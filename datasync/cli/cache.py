@@ -14,20 +14,22 @@ from datasync.cache.layout import Cache
 from datasync.cache.space import Limits
 from datasync.cli.common import cache_option, common, session
 from datasync.cli.output import Output, path_text, plural, size
+from datasync.cli.output_file import require_writable, write_file
 from datasync.cli.span import seconds
 from datasync.config import Config, Flags, load_config
 from datasync.errors import IntegrityError, Locked
 from datasync.service import local_views as views
 from datasync.service.caches import open_caches
+from datasync.service.gate_access import access, shown
 from datasync.service.purge import purge
 from datasync.service.quarantine import quarantined
-from datasync.service.scrub import first_look, scrub
+from datasync.service.scrub import FirstLook, first_look, scrub, set_aside
 from datasync.service.session import TOOL
 
 
 @click.group("cache")
 def command() -> None:
-    """Look at the node's cache, pin, evict, scrub and purge. Needs no network but for scrub."""
+    """Look at the node's cache and who may read it, pin, evict, scrub and purge. Needs no network but for scrub."""
 
 
 @contextmanager
@@ -72,23 +74,50 @@ def ls(cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
     """List the views that are ready, the most recently used first."""
     with opened(flags, cache, output) as (_, caches, limits):
         found = views.local_views(caches, limits, output.warn)
-    for item in found:
+        readers = [shown(item.cache, item.view) for item in found]
+    for item, texts in zip(found, readers, strict=True):
         marks = (" pinned" if item.pinned is not None else "") + (f" {len(item.leases)} leased" if item.leases else "")
+        marks += f" read by {' '.join(texts)}" if texts else ""
         used = datetime.fromtimestamp(item.used, UTC)
         output.line(
             f"{item.ready.dataset}@{item.ready.seq} {item.ready.snapshot.hex()[:16]} {size(item.ready.bytes)} "
             f"used {used:%Y-%m-%d %H:%M}{marks} {item.view.path}"
         )
-        output.event("view", **_fields(item))
+        output.event("view", **_fields(item), readers=texts)
     output.result(views=len(found))
 
 
+@command.command("access")
+@click.argument("reference")
+@cache_option
+@common
+def access_command(reference: str, cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
+    """Show who may read the views of REFERENCE besides their owner. Changes nothing."""
+    with opened(flags, cache, output) as (config, caches, limits):
+        found = views.match(views.local_views(caches, limits, output.warn), reference)
+        for item in found:
+            told = access(config, item.cache, item.view)
+            output.line(f"{item.view.path}: owner {told.owner}")
+            for account, names in told.readers.items():
+                output.line(f"  {account}" + (f" ({', '.join(names)})" if names else ""))
+            for way in told.closed:
+                output.warn(
+                    f"{way}: others can not pass it, so they do not get to the view: chmod o+x, or move the cache"
+                )
+            fields = {"owner": told.owner, "closed": list(map(str, told.closed))}
+            readers = [{"account": account, "principals": names} for account, names in told.readers.items()]
+            output.event("access", **_named(item), readers=readers, **fields)
+    output.result(views=len(found))
+
+
+def _named(item: views.LocalView) -> dict[str, Any]:
+    ready = item.ready
+    named = {"dataset": ready.dataset, "seq": ready.seq, "snapshot": ready.snapshot.hex()}
+    return named | {"path": str(item.view.path)}
+
+
 def _fields(item: views.LocalView) -> dict[str, Any]:
-    return {
-        "dataset": item.ready.dataset,
-        "seq": item.ready.seq,
-        "snapshot": item.ready.snapshot.hex(),
-        "path": str(item.view.path),
+    return _named(item) | {
         "bytes": item.ready.bytes,
         "files": item.ready.files,
         "subset": list(item.ready.subset),
@@ -153,14 +182,14 @@ def evict(reference: str, cache: tuple[Path, ...], output: Output, flags: Flags)
 @common
 def scrub_command(reference: str | None, cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
     """Check every byte of the views (of REFERENCE, or all) against their snapshots; take damaged ones away."""
-    bad, clean = 0, dict[Path, frozenset[int]]()
+    bad, looks = 0, dict[Path, FirstLook]()
     with opened(flags, cache, output) as (_, caches, limits), session(replace(flags, caches=cache), output) as store:
         found = views.local_views(caches, limits, output.warn)
         chosen = views.match(found, reference) if reference else found
         for item in chosen:
-            if item.cache.path not in clean:
-                clean[item.cache.path] = first_look(item.cache)
-            done = scrub(store, item, clean=clean[item.cache.path])
+            if item.cache.path not in looks:
+                looks[item.cache.path] = first_look(item.cache)
+            done = scrub(store, item, clean=looks[item.cache.path].clean)
             for damage in done.damages:
                 output.warn(f"{item.view.path}: {path_text(damage.path)}: {damage.what}")
                 output.event(
@@ -173,6 +202,9 @@ def scrub_command(reference: str | None, cache: tuple[Path, ...], output: Output
             bad += bool(done.damages)
             if done.damages and not done.removed:
                 output.warn(f"{item.view.path}: a job holds it, so it stays: end the job and scrub again")
+        aside = sum(set_aside(store, item, looks[item.path].damaged) for item in caches if item.path in looks)
+    if aside:
+        output.warn(f"{plural(aside, 'object')} that no view shows damaged: quarantined, no view will take them")
     if bad:
         raise IntegrityError(f"{plural(bad, 'view')} damaged, each named above: warm again")
     output.note(f"{plural(len(chosen), 'view')} checked, all as their snapshots say")
@@ -199,12 +231,14 @@ def purge_command(output_file: Path | None, yes: bool, cache: tuple[Path, ...], 
         if not yes:
             where = ", ".join(str(item.path) for item in caches)
             click.confirm(f"Remove every view in {where}?", abort=True, err=True)
+        if output_file is not None:
+            require_writable(output_file)
         _ship(flags, config, output)
         receipt = purge(config, caches, limits, TOOL, output.warn)
     _ship(flags, config, output)
     text = json.dumps(receipt, indent=1, ensure_ascii=False)
     if output_file is not None:
-        output_file.write_text(text + "\n")
+        write_file(output_file, text + "\n")
     else:
         output.line(text)
     kept = receipt["kept"]

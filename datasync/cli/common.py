@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from datasync.cli.output import Output
+from datasync.cli.output import Output, Relay
 from datasync.cli.secret import ask_secret
 from datasync.cli.stall import told_stalls
 from datasync.config import Flags, load_config
@@ -28,13 +28,18 @@ subset_option = click.option(
     "--subset", multiple=True, metavar="GLOB", help="Only what matches, with its parents; may be repeated."
 )
 
+group_option = click.option(
+    "--group", metavar="NAME", help="The local group that may read, while no policy is in force (or [cache] group)."
+)
+
 storage_class_option = click.option(
     "--storage-class", metavar="NAME", help="The provider's class for new objects (or [push] storage_class)."
 )
 
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --json, -q, -v, --config, --repository, --trust and --daemon; pass an `Output` and `Flags`."""
+    """Add --json, -q, -v, --config, --repository, --trust and --daemon; pass an `Output` and `Flags`. A command that
+    looks is the daemon's to run, when --daemon names one."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print NDJSON events; the last line is the result.")
     @click.option("-q", "--quiet", is_flag=True, help="Print no messages but errors.")
@@ -43,6 +48,7 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--repository", metavar="URL", help="The repository (or DATASYNC_REPOSITORY).")
     @click.option("--trust", multiple=True, metavar="ID", help="A dataset id to trust (or DATASYNC_TRUST).")
     @click.option("--daemon", metavar="URL", help="The daemon to ask: a socket, a control side's URL, or off.")
+    @click.option("--relayed", is_flag=True, hidden=True)
     @functools.wraps(function)
     def wrapper(
         *args: Any,
@@ -53,10 +59,17 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
         repository: str | None,
         trust: tuple[str, ...],
         daemon: str | None,
+        relayed: bool,
         **kwargs: Any,
     ) -> Any:
         flags = Flags(repository=repository, config=config, trust=trust, daemon=daemon)
-        return function(*args, output=Output(as_json=as_json, quiet=quiet, verbose=verbose), flags=flags, **kwargs)
+        output = Relay(verbose=verbose) if relayed else Output(as_json=as_json, quiet=quiet, verbose=verbose)
+        if daemon not in (None, "off"):
+            from datasync.cli.by_daemon import asked_daemon  # HTTP and TLS take 20 ms to load
+
+            if asked_daemon(flags, output):
+                return None
+        return function(*args, output=output, flags=flags, **kwargs)
 
     return wrapper
 

@@ -23,6 +23,8 @@ def command(output: Output, flags: Flags) -> None:
         "cache.dirs": [str(path) for path in config.caches],
         "cache.max": config.cache_max,
         "cache.reserve": config.cache_reserve,
+        "cache.group": config.cache_group,
+        "cache.accounts": dict(config.accounts),
         "audit.retention": config.audit.retention,
         "audit.recipients": list(config.audit.recipients),
         "audit.region": config.audit.region,

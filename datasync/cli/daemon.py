@@ -11,7 +11,7 @@ from datasync.cli.common import common
 from datasync.cli.output import Output, shown
 from datasync.config import Config, Flags, load_config
 from datasync.errors import UsageError
-from datasync.service.client import quoted, require_local
+from datasync.service.client import quoted, require_daemon, require_local
 from datasync.service.daemon_settings import read_settings, socket_path
 
 UNITS = ("system", "user")
@@ -32,7 +32,7 @@ def run(output: Output, flags: Flags) -> None:
     from datasync.daemon.supervisor import Supervisor
 
     write_to_stderr(verbose=output.verbose > 0)
-    serve(Supervisor(lambda: _absolute(load_config(flags))))
+    serve(Supervisor(lambda: _absolute(load_config(flags)), _arguments(flags, load_config(flags))))
 
 
 @command.command("start")
@@ -65,16 +65,18 @@ def stop(output: Output, flags: Flags) -> None:
 @common
 def reload(output: Output, flags: Flags) -> None:
     """Read the settings anew; wrong ones change nothing."""
-    require_local(load_config(flags)).call("POST", "/v1/reload")
-    output.note("daemon: settings are in force")
-    output.result()
+    restart = require_local(load_config(flags)).call("POST", "/v1/reload")["restart"]
+    output.note("daemon: settings are in force" + (", but for those named here" if restart else ""))
+    for name in restart:
+        output.warn(f"{name}: changed, and read when the daemon starts: restart it")
+    output.result(restart=restart)
 
 
 @command.command("status")
 @common
 def status(output: Output, flags: Flags) -> None:
     """Show the mirrors, what is kept ready, and what is wrong."""
-    found = require_local(load_config(flags)).call("GET", "/v1/status")
+    found = require_daemon(load_config(flags)).call("GET", "/v1/status")
     output.line(f"daemon {found['pid']}: {found['state']}")
     for item in found["mirrors"]:
         output.line(_mirror_line(item))
@@ -110,9 +112,15 @@ def confirm(dataset: str, output: Output, flags: Flags) -> None:
 
 @command.command("push")
 @click.argument("dataset")
+@click.option("--wait", is_flag=True, help="Show how far it is, and end as a push would.")
 @common
-def push(dataset: str, output: Output, flags: Flags) -> None:
+def push(dataset: str, wait: bool, output: Output, flags: Flags) -> None:
     """Push a mirror now, without waiting for it to be due."""
+    if wait:
+        from datasync.cli.push_mirror import follow
+
+        follow(dataset, output, flags)
+        return
     require_local(load_config(flags)).call("POST", f"/v1/mirrors/{quoted(dataset)}/push")
     output.note(f"{dataset}: it is pushed now")
     output.result(dataset=dataset)
@@ -122,7 +130,7 @@ def push(dataset: str, output: Output, flags: Flags) -> None:
 @common
 def events(output: Output, flags: Flags) -> None:
     """Show what happens, as it happens, until the daemon ends or a signal comes."""
-    for event in require_local(load_config(flags)).stream("GET", "/v1/events"):
+    for event in require_daemon(load_config(flags)).stream("GET", "/v1/events"):
         fields = {key: value for key, value in event.items() if key != "type"}
         output.event(event["type"], **fields)
         output.line(f"{event['type']} " + " ".join(f"{key}={shown(str(value))}" for key, value in fields.items()))
@@ -161,7 +169,7 @@ def mirror_remove(dataset: str, output: Output, flags: Flags) -> None:
 @common
 def mirror_list(output: Output, flags: Flags) -> None:
     """List the mirrors."""
-    found = require_local(load_config(flags)).call("GET", "/v1/mirrors")["mirrors"]
+    found = require_daemon(load_config(flags)).call("GET", "/v1/mirrors")["mirrors"]
     for item in found:
         output.line(_mirror_line(item))
     output.result(mirrors=found)

@@ -7,9 +7,8 @@ import click
 
 from datasync.cli.common import common, session, storage_class_option
 from datasync.cli.output import Output
-from datasync.cli.secret import write_secret_file
+from datasync.cli.secret import check_free, write_secret_file
 from datasync.config import Flags
-from datasync.errors import UsageError
 from datasync.service.recovery import export
 
 
@@ -29,8 +28,8 @@ def command(url: str | None, kit_file: Path | None, storage_class: str | None, o
     flags = replace(flags, storage_class=storage_class)
     if url is not None:
         flags = replace(flags, repository=url)
-    if kit_file is not None and kit_file.exists():
-        raise UsageError(f"{kit_file}: expected no file there, found one: it is not overwritten")
+    if kit_file is not None:
+        check_free(kit_file)
     with session(flags, output) as opened:
         done = opened.initialise()
         if kit_file is not None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from datasync.cli.common import common, session
-from datasync.cli.key_output import report_change, report_erased, show_holdings
+from datasync.cli.key_output import PAGE_SUFFIX, report_change, report_erased, show_holdings
 from datasync.cli.output import Output, shown, size
-from datasync.cli.secret import ask_new_secret, write_secret_file
+from datasync.cli.secret import ask_new_secret, check_free, write_secret_file
 from datasync.cli.span import parse_until
 from datasync.config import Flags
-from datasync.errors import UsageError
-from datasync.service import access, identities, recovery
+from datasync.errors import PartialFailure, UsageError
+from datasync.service import access, identities, recovery, settle
 from datasync.service.erasure import Erased, verify_certificate
 
 output_option = click.option(
@@ -78,13 +78,11 @@ def passphrase(remove: bool, output: Output, flags: Flags) -> None:
 @click.option("--png", type=click.Path(path_type=Path), help="Write the QR code to this PNG file.")
 @click.option("--qr", is_flag=True, help="Draw the QR code on the terminal.")
 @common
-def export_recovery(target: Path | None, png: Path | None, qr: bool, output: Output, flags: Flags) -> None:
+def export_recovery(target: Path | None, png: Path | None, qr: bool, output: Output, flags: Flags) -> int:
     """Make a recovery kit: a page that brings access back with nothing else; print it, keep it apart."""
     if target is None and (output.as_json or not (sys.stdout.isatty() or qr)):
         raise UsageError("the kit is a secret: pass --output FILE, or run it on a terminal")
-    for path in (target, png):
-        if path is not None and path.exists():
-            raise UsageError(f"{path}: expected no file there, found one: it is not overwritten")
+    check_free(*filter(None, (target, png)))
     with session(flags, output) as opened:
         if qr or png is not None:
             recovery.check_qr()
@@ -101,7 +99,9 @@ def export_recovery(target: Path | None, png: Path | None, qr: bool, output: Out
         output.warn(problem)
     datasets = [name for name, _ in kit.datasets]
     output.note(f"the kit opens {len(datasets)} datasets, and those that this identity makes from now on")
-    output.result(datasets=datasets, output=str(target) if target else None, problems=problems)
+    code = PartialFailure.exit_code if problems else 0
+    output.result(datasets=datasets, output=str(target) if target else None, problems=problems, exit=code)
+    return code
 
 
 @command.command("recover")
@@ -139,7 +139,7 @@ def grant(
     """Give RECIPIENT access to DATASET: its public lines or the file that holds them, `passphrase`, or a KMS URI."""
     wanted = access.parse_holder(recipient, name)
     with session(flags, output) as opened:
-        done = access.grant(opened, dataset, wanted, role, parse_until(until) if until else 0)
+        done = access.grant(opened, dataset, wanted, role, 0 if until is None else parse_until(until))
         report_change(opened, done, output, target, f"granted: {wanted.name} is {role} of {dataset}", role=role)
 
 
@@ -190,7 +190,7 @@ def rotate(dataset: str, full: bool, target: Path | None, output: Output, flags:
         counts: dict[str, object] = {}
         if sealed is not None:
             words += f", {sealed.written_packs} packs sealed anew, {sealed.condemned} old ones condemned"
-            counts = {"resealed": sealed.written_packs, "condemned": sealed.condemned, "deleted": sealed.deleted}
+            counts = {"resealed": sealed.written_packs, "condemned": sealed.condemned}
         report_change(opened, done, output, target, words, **counts)
 
 
@@ -234,20 +234,66 @@ def cosign(
 ) -> None:
     """Sign another owner's PROPOSAL, once what it changes is shown; it is stored when enough owners have signed."""
 
-    def confirm(lines: list[str]) -> None:
+    def confirm(lines: list[str], shreds: bool) -> None:
         for line in lines:
             output.note(f"the proposal {shown(line)}")
-        if not yes and sys.stdin.isatty() and sys.stderr.isatty():
-            click.confirm("Sign it?", err=True, abort=True)
+        if shreds or (sys.stdin.isatty() and sys.stderr.isatty()):
+            _sure(yes, "Sign it?")
 
-    if target is not None and target.exists():
-        raise UsageError(f"{target}: expected no file there, found one: it is not overwritten")
+    if target is not None:
+        check_free(target, target.with_suffix(PAGE_SUFFIX))
     with session(flags, output) as opened:
         done = access.cosign(
             opened, dataset, _read(proposal), str(proposal), confirm, delete_data=delete_data, reason=reason
         )
         path = target or (_certificate_path(dataset) if done.erased is not None else proposal)
         report_change(opened, done, output, path, f"{dataset}: the proposal is stored")
+
+
+@command.command("settle")
+@click.argument("dataset")
+@click.option("--accept", "decision", flag_value="accept", help="Accept the snapshots of removed signers.")
+@click.option("--remove", "decision", flag_value="remove", help="Delete the refused objects; copies stay here.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output_option
+@common
+def settle_command(
+    dataset: str, decision: str | None, yes: bool, target: Path | None, output: Output, flags: Flags
+) -> None:
+    """Show what is refused of DATASET because of who signed it, such as pushes of a removed writer that came late, and
+    accept or remove it.
+    """
+    with session(flags, output) as opened:
+        found = settle.look(opened, dataset)
+        for line in found.lines:
+            output.line(shown(line))
+        if decision == "accept":
+            done = settle.accept(opened, dataset)
+            report_change(opened, done, output, target, f"{dataset}: accepted what removed signers made")
+            return
+        removed = []
+        if decision == "remove":
+            _sure(yes, "Delete the refused objects?")
+            removed = [item.name for item in settle.remove(opened, dataset)]
+            output.note(f"{dataset}: {len(removed)} refused objects are deleted; copies of them stay on this machine")
+        elif found.lines:
+            output.note("decide: --accept, or --remove")
+        else:
+            output.note(f"{dataset}: nothing is refused")
+        late = [
+            {"signer": key.hex(), "seq": seq, "snapshot": digest.hex()} for key, (seq, digest) in found.late.items()
+        ]
+        refused = [item.name for item in found.refused]
+        output.result(dataset=dataset, refused=refused, late=late, removed=removed)
+
+
+def _sure(yes: bool, question: str) -> None:
+    """Ask, unless *yes*; off a terminal raise `UsageError`."""
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("this can not be undone: pass --yes")
+    click.confirm(question, err=True, abort=True)
 
 
 @command.command("accept")
@@ -276,8 +322,7 @@ def shred(
     if not yes:
         _confirm(dataset)
     path = target or _certificate_path(dataset)
-    if path.exists():
-        raise UsageError(f"{path}: expected no file there, found one: it is not overwritten")
+    check_free(path, path.with_suffix(PAGE_SUFFIX))
     with session(flags, output) as opened:
         done = access.shred_dataset(opened, dataset, delete_data=delete_data, reason=reason)
         if isinstance(done, Erased):
@@ -292,8 +337,9 @@ def shred(
 def certificate(file: Path, output: Output, flags: Flags) -> None:
     """Check an erasure certificate's signature and show what it certifies; needs no repository."""
     fields = verify_certificate(_read(file), str(file))
-    output.line(f"dataset {fields['dataset']} ({fields['dataset_id'][:16]}…): shredded at {fields['time']}")
-    output.line(f"signed by {fields['signer']}")
+    name, dataset, when = (shown(fields[key]) for key in ("dataset", "dataset_id", "time"))
+    output.line(f"dataset {name} ({dataset[:16]}…): shredded at {when}")
+    output.line(f"signed by {fields['signer']}: whether that owned the dataset, its trust root or the owner tells")
     output.result(**fields)
 
 

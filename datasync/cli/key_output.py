@@ -9,15 +9,16 @@ from datasync.cli.output import Output, shown
 from datasync.cli.secret import write_secret_file
 from datasync.crypto.slots import KIND_NAMES, SCOPE_METADATA
 from datasync.errors import UsageError
-from datasync.format.trust import AUDITOR, OWNER, PUSH_ONLY, TAGGER, WRITER, Principal
-from datasync.repository.amend import write_proposal
+from datasync.format.trust import Principal
+from datasync.repository.amend import Proposal, write_proposal
+from datasync.repository.proposed import ROLES
 from datasync.repository.repository import OpenDataset
 from datasync.repository.succession import Holding
 from datasync.service.access import Changed
 from datasync.service.erasure import Erased
 from datasync.service.session import Session
 
-ROLE_NAMES = {OWNER: "owner", WRITER: "writer", PUSH_ONLY: "push-only", TAGGER: "tagger", AUDITOR: "auditor"}
+PAGE_SUFFIX = ".html"
 
 
 def report_change(
@@ -27,16 +28,7 @@ def report_change(
     dataset = done.dataset
     base = {"dataset": dataset.name, "trust": dataset.id.hex(), "epoch": dataset.keyring.epoch, **fields}
     if done.proposal is not None:
-        if target is None:
-            raise UsageError(
-                f"dataset {dataset.name!r}: {done.missing} more owners have to sign this: pass --output FILE for the "
-                "proposal, and let each of them run `datasync key cosign`"
-            )
-        target.write_text(write_proposal(done.proposal))
-        output.note(
-            f"proposed: {target}: {done.missing} more owners have to sign: datasync key cosign {dataset.name} FILE"
-        )
-        output.result(**base, proposal=str(target), missing=done.missing)
+        _report_proposal(done, done.proposal, output, target, words, base)
         return
     if done.erased is not None:
         report_erased(done.erased, output, target)
@@ -49,13 +41,36 @@ def report_change(
     output.result(**base, **({"command": line} if line else {}))
 
 
+def _report_proposal(
+    done: Changed, proposal: Proposal, output: Output, target: Path | None, words: str, base: dict[str, Any]
+) -> None:
+    """Write the proposal's file; with a change that is stored already it is about what came in between."""
+    name = done.dataset.name
+    if target is None and not done.stored:
+        raise UsageError(
+            f"dataset {name!r}: {done.missing} more owners have to sign this: pass --output FILE for the "
+            "proposal, and let each of them run `datasync key cosign`"
+        )
+    path = target or Path(f"{name}-settle.json")
+    path.write_text(write_proposal(proposal))
+    if done.stored:
+        output.note(words)
+        output.warn(
+            f"{name}: a removed signer made snapshots before the removal was stored, and they are refused until "
+            f"{done.missing} more owners sign {path} too: datasync key cosign {name} FILE"
+        )
+    else:
+        output.note(f"proposed: {path}: {done.missing} more owners have to sign: datasync key cosign {name} FILE")
+    output.result(**base, stored=done.stored, proposal=str(path), missing=done.missing)
+
+
 def report_erased(erased: Erased, output: Output, target: Path | None) -> None:
     """Write the certificate and its page; print what was and was not destroyed."""
     fields = erased.certificate
     path = target or Path(f"{fields['dataset']}-erasure.json")
     write_secret_file(path, erased.text.encode())
-    page = path.with_suffix(".html")
-    page.write_text(erased.page)
+    page = path.with_suffix(PAGE_SUFFIX)
+    write_secret_file(page, erased.page.encode())
     output.note(f"{fields['dataset']}: shredded: nothing opens it any more; certificate: {path}, {page}")
     for item in fields["not_destroyed"]:
         output.note(f"not destroyed: {item}")
@@ -83,9 +98,8 @@ def show_holdings(dataset: OpenDataset, holders: list[Holding], output: Output) 
     for item in fields:
         until = f" until {item['until']}" if item["until"] else ""
         by = f", granted by {shown(item['granted_by'])}" if item["granted_by"] else ""
-        output.line(
-            f"  {shown(item['name'])}: {', '.join(item['roles'])}, since {item['since']}{until}{by} ({item['kind']})"
-        )
+        who = shown(item["name"]) or f"signer {item['signer'][:16]}"
+        output.line(f"  {who}: {', '.join(item['roles'])}, since {item['since']}{until}{by} ({item['kind']})")
     readers = sum("reader" in item["roles"] for item in fields)
     if readers == 1:
         output.warn("one slot only: when it is lost, so is the data: datasync key export-recovery")
@@ -118,7 +132,7 @@ def _roles(item: Holding) -> list[str]:
 
 
 def _signing(principal: Principal | None) -> list[str]:
-    return [name for bit, name in ROLE_NAMES.items() if principal is not None and principal.roles & bit]
+    return [name for bit, name in ROLES.items() if principal is not None and principal.roles & bit]
 
 
 def _time(ms: int) -> str:

@@ -7,7 +7,7 @@ import click
 from datasync.cli.common import common, session
 from datasync.cli.output import Output, path_text, plural, shown, size
 from datasync.config import Flags
-from datasync.service.look import log
+from datasync.service.look import ForgottenSnapshot, log_all
 from datasync.service.references import open_dataset
 
 
@@ -17,11 +17,15 @@ from datasync.service.references import open_dataset
 @common
 def command(dataset: str, limit: int | None, output: Output, flags: Flags) -> None:
     """List the snapshots of DATASET, the newest first."""
-    count = 0
+    count = gone = 0
     with session(flags, output) as opened:
-        for snapshot in log(open_dataset(opened, dataset)):
+        for snapshot in log_all(open_dataset(opened, dataset)):
             if limit is not None and count >= limit:
                 break
+            if isinstance(snapshot, ForgottenSnapshot):
+                gone += 1
+                _show_forgotten(dataset, snapshot, output)
+                continue
             count += 1
             body = snapshot.body
             made = datetime.fromtimestamp(body.created / 1000, UTC)
@@ -44,4 +48,22 @@ def command(dataset: str, limit: int | None, output: Output, flags: Flags) -> No
                 bytes=body.totals.bytes,
                 skipped=body.totals.skipped,
             )
-    output.result(dataset=dataset, snapshots=count)
+    output.result(dataset=dataset, snapshots=count, forgotten=gone)
+
+
+def _show_forgotten(dataset: str, item: ForgottenSnapshot, output: Output) -> None:
+    body, made = item.body, datetime.fromtimestamp(item.body.created / 1000, UTC)
+    when = datetime.fromtimestamp(item.forgotten / 1000, UTC)
+    output.line(
+        f"{dataset}@{body.seq} {item.id.hex()[:16]} {made:%Y-%m-%d %H:%M:%S} "
+        f"forgotten on {when:%Y-%m-%d %H:%M} UTC by {shown(item.by)}"
+    )
+    output.event(
+        "forgotten",
+        dataset=dataset,
+        seq=body.seq,
+        snapshot=item.id.hex(),
+        created=body.created,
+        forgotten=item.forgotten,
+        by=item.by,
+    )

@@ -19,6 +19,7 @@ import click
 from datasync import __version__
 from datasync.errors import DatasyncError, NoSpace, StorageUnavailable
 
+RELAYED = "--relayed"  # as service.verbs has it, which is not imported for --version
 GC_ALLOCATIONS = 50_000  # between two looks for cycles
 
 COMMANDS = {
@@ -36,6 +37,8 @@ COMMANDS = {
     "diff": "Show what differs between two snapshots",
     "du": "Show raw, deduplicated and stored sizes",
     "tag": "Set, remove or list the tags of a dataset",
+    "forget": "Forget snapshots, by name or by rules; what nobody needs then is prune's",
+    "prune": "Free the space of what no snapshot needs",
     "verify": "Check snapshots and packs",
     "audit": "Look at the audit log, verify and prove it, export it, make reports",
     "key": "Identities; grant, revoke, list and rotate a dataset's keys",
@@ -98,11 +101,11 @@ def main() -> NoReturn:
 def _run(arguments: list[str]) -> int:
     loud = _is_loud(arguments)
     try:
-        result: Any = cli.main(arguments, prog_name="datasync", standalone_mode=False)
+        result: Any = cli.main(arguments, prog_name="datasync", standalone_mode=False, obj=tuple(arguments))
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
-        if "--json" in arguments:
+        if "--json" in arguments or RELAYED in arguments:
             return _fail(arguments, None, error.format_message(), 2, loud=loud)
         error.show()
         return 2
@@ -151,7 +154,7 @@ def _fail(arguments: list[str], error: BaseException | None, text: str, code: in
         traceback.print_exception(error)
     kind = _class_of(error) if error is not None else _KINDS[code]
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    fail(text, kind, code, as_json="--json" in options)
+    fail(text, kind, code, as_json="--json" in options, relayed=RELAYED in options)
     return code
 
 

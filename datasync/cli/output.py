@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 BAR_SECONDS = 0.2
@@ -108,6 +108,74 @@ class Output:
             self._drawn = False
 
 
+class Relay(Output):
+    """The output of a command that a daemon runs for a client: each call is one JSON object a line, for `replay`."""
+
+    def __init__(self, *, verbose: int) -> None:
+        super().__init__(as_json=False, quiet=False, verbose=verbose)
+        self._next = 0.0
+
+    @property
+    def shows_progress(self) -> bool:
+        """Somebody may see it."""
+        return True
+
+    def _tell(self, type_: str, **fields: Any) -> None:
+        with self._lock:
+            print(json.dumps({"type": type_, **fields}), flush=True)
+
+    def line(self, text: str = "") -> None:
+        """Pass data on."""
+        self._end()
+        self._tell("line", text=text)
+
+    def note(self, text: str) -> None:
+        """Pass on what a person is told."""
+        self._end()
+        self._tell("note", text=text)
+
+    def warn(self, text: str) -> None:
+        """Pass on what matters."""
+        self._tell("warning", text=text)
+
+    def event(self, type_: str, /, **fields: Any) -> None:
+        """Pass an event on."""
+        self._tell("event", name=type_, fields=fields)
+
+    def progress(self, *parts: str, stage: str = "", waits_for: str = "", **fields: Any) -> None:
+        """Pass on how far the work is, a few times a second."""
+        self.moved, self.waits_for = (stage, fields), waits_for
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + BAR_SECONDS
+            self._tell("progress", parts=parts, stage=stage, waits_for=waits_for, fields=fields)
+
+    def result(self, **fields: Any) -> None:
+        """End."""
+        self._end()
+        self._tell("result", fields=fields)
+
+
+def replay(events: Iterable[dict[str, Any]], output: Output) -> bool:
+    """Print what a `Relay` passed on; tell whether its result came."""
+    for item in events:
+        match item:
+            case {"type": "line", "text": str(text)}:
+                output.line(text)
+            case {"type": "note", "text": str(text)}:
+                output.note(text)
+            case {"type": "warning", "text": str(text)}:
+                output.warn(text)
+            case {"type": "event", "name": str(name), "fields": dict(fields)}:
+                output.event(name, **fields)
+            case {"type": "progress", "parts": list(parts), "stage": str(stage), "fields": dict(fields)}:
+                output.progress(*parts, stage=stage, waits_for=str(item.get("waits_for", "")), **fields)
+            case {"type": "result", "fields": dict(fields)}:
+                output.result(**fields)
+                return True
+    return False
+
+
 def fit(stage: str, parts: Sequence[str], width: int) -> str:
     """Return one line of at most *width* columns: the stage, and as many of *parts*, from the first, as there is room
     for."""
@@ -120,10 +188,12 @@ def fit(stage: str, parts: Sequence[str], width: int) -> str:
     return line[: max(width, 0)]
 
 
-def fail(text: str, kind: str, code: int, *, as_json: bool) -> None:
+def fail(text: str, kind: str, code: int, *, as_json: bool, relayed: bool = False) -> None:
     """Print why a command failed: one line on stderr, and the result of --json."""
     printable = " ".join(shown(text).split("\n"))
-    if as_json:
+    if relayed:
+        print(json.dumps({"type": "error", "exit": code, "error": kind, "message": printable}), flush=True)
+    elif as_json:
         print(json.dumps({"type": "result", "exit": code, "error": kind, "message": printable}), flush=True)
     print(f"datasync: {printable}", file=sys.stderr)
 

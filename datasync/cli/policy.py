@@ -90,12 +90,15 @@ def explain(
         output.line(shown(f"  because of {line}"))
     for line in told.would_allow:
         output.line(shown(f"  would be allowed {line}"))
+    if not told.whole:
+        output.line("  other situations that may allow it were not tried: there are too many")
     output.result(
         decision=_word(told.decision.allow),
         decided_by=list(told.decision.reasons),
         errors=list(told.decision.errors),
         because=list(told.because),
         would_allow=list(told.would_allow),
+        tried_all=told.whole,
         policy=told.decision.policy_digest,
     )
 

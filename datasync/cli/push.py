@@ -65,6 +65,13 @@ def command(
         watch_directory(wanted, output, flags, alone=not any(others))
         return
 
+    if flags.daemon not in (None, "off"):
+        from datasync.cli.push_mirror import push_by_daemon
+
+        said = (tag, message, include, exclude, checksum, xattrs, one_file_system, allow_empty, source_change)
+        push_by_daemon(path, dataset, output, flags, alone=not any((*said, dry_run, storage_class)))
+        return
+
     with session(replace(flags, storage_class=storage_class), output) as opened:
         if opened.config.storage_class is not None:
             opened.tell_notes()  # no class with a fee for reading without a word

@@ -12,6 +12,7 @@ from datasync.config import Flags
 from datasync.errors import IntegrityError
 from datasync.pull.recheck import recheck
 from datasync.service import local_views as views
+from datasync.service.gates import narrow, renew_by_policy
 
 NAMED = 20  # damaged paths named
 
@@ -35,9 +36,13 @@ def command(
         item = views.newest(views.local_views(caches, limits, output.warn), reference, subset)
         views.check_signature(config.evidence, item)
         damages = 0
-        if deep:
+        if not deep:
+            narrow(config, item.cache, item.view, item.ready, output.warn)
+        else:
             with session(replace(flags, caches=cache), output) as store:
                 dataset = store.repository.open(item.ready.dataset)
+                if not renew_by_policy(store, caches, dataset):
+                    narrow(config, item.cache, item.view, item.ready, output.warn)
                 snapshot = dataset.history.read(item.ready.seq, expected=item.ready.snapshot)
                 with item.cache.tree.subtree(item.view.place) as tree:
                     for damage in recheck(dataset, snapshot, tree, subset=item.ready.subset):

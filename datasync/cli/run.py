@@ -13,7 +13,7 @@ from types import FrameType
 import click
 
 from datasync.cache.leases import BEAT_SECONDS
-from datasync.cli.common import cache_option, common, session
+from datasync.cli.common import cache_option, common, group_option, session
 from datasync.cli.output import Output
 from datasync.cli.warm import fields, warm_one
 from datasync.config import Flags
@@ -46,6 +46,7 @@ PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signa
     default="share",
     help="Read the shared view (default), or a private writable copy that lasts as long as the command.",
 )
+@group_option
 @cache_option
 @click.argument("command_line", nargs=-1, required=True, type=click.UNPROCESSED)
 @common
@@ -53,6 +54,7 @@ def command(
     references: tuple[str, ...],
     on_fail: str,
     link: str,
+    group: str | None,
     cache: tuple[Path, ...],
     command_line: tuple[str, ...],
     output: Output,
@@ -67,7 +69,7 @@ def command(
     leases: list[HeldLease] = []
     try:
         with session(replace(flags, caches=cache), output) as opened:
-            environment = _warm_all(opened, references, on_fail, leases, output, copy=link == "copy")
+            environment = _warm_all(opened, references, on_fail, leases, output, group, copy=link == "copy")
         code = _run(command_line, environment, leases)
     finally:
         for lease in leases:
@@ -85,12 +87,19 @@ def _release(lease: HeldLease, output: Output) -> None:
 
 
 def _warm_all(
-    opened: Session, references: tuple[str, ...], on_fail: str, leases: list[HeldLease], output: Output, *, copy: bool
+    opened: Session,
+    references: tuple[str, ...],
+    on_fail: str,
+    leases: list[HeldLease],
+    output: Output,
+    group: str | None,
+    *,
+    copy: bool,
 ) -> dict[str, str]:
     """Return the job's variables; *leases* gets what holds its views."""
     environment: dict[str, str] = {}
     for reference, variable in _parse(references):
-        done = _warm(opened, reference, on_fail, output)
+        done = _warm(opened, reference, on_fail, output, group)
         if done is None:
             continue
         if done.lease is not None:
@@ -116,9 +125,9 @@ def _parse(references: tuple[str, ...]) -> list[tuple[str, str]]:
     return found
 
 
-def _warm(opened: Session, reference: str, on_fail: str, output: Output) -> Warmed | None:
+def _warm(opened: Session, reference: str, on_fail: str, output: Output, group: str | None) -> Warmed | None:
     try:
-        return warm_one(opened, reference, output, WarmOptions(lease=True))
+        return warm_one(opened, reference, output, WarmOptions(lease=True, group=group))
     except UsageError:
         raise  # a wrong command line is never run with other data
     except DatasyncError as error:

@@ -37,3 +37,14 @@ def write_secret_file(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(fd)
+
+
+def check_free(*paths: Path) -> None:
+    """Raise `UsageError` unless each of *paths* can be made: before something is done that is told in them alone."""
+    for path in paths:
+        if paths.count(path) > 1:
+            raise UsageError(f"{path}: expected names for {len(paths)} files, found one name: choose another")
+        if path.exists():
+            raise UsageError(f"{path}: expected no file there, found one: it is not overwritten")
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise UsageError(f"{path}: expected a directory that can be written, found none: nothing was done")

@@ -49,6 +49,8 @@ def _show(item: DatasetStatus, output: Output) -> None:
         f"{plural(body.totals.files, 'file')}, {size(body.totals.bytes)}{tags}"
     )
     output.line(f"  trust {item.trust}")
+    if item.forgotten:
+        output.line(f"  {plural(item.forgotten, 'snapshot')} forgotten (datasync log {item.name})")
     if item.stale and item.expires is not None:
         left = datetime.fromtimestamp(item.expires / 1000, UTC)
         output.warn(
@@ -71,4 +73,5 @@ def _fields(item: DatasetStatus) -> dict[str, object]:
         "stale": item.stale,
         "tags": item.tags,
         "writable": item.writable,
+        "forgotten": item.forgotten,
     }

@@ -59,7 +59,7 @@ def create(
 @common
 def list_tokens(output: Output, flags: Flags) -> None:
     """List all tokens."""
-    found = tokens.listed(load_config(flags))
+    found = tokens.shown(load_config(flags))
     for item in found:
         state = f"revoked {_time(item.revoked)}" if item.revoked else f"until {_time(item.until)}"
         output.line(f"{item.id} {item.node} {','.join(item.actions)} {','.join(item.datasets)} {state}")

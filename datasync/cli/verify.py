@@ -46,8 +46,9 @@ def command(dataset: str | None, read_data: bool, sample: str | None, output: Ou
 def _show(name: str, found: CheckResult, output: Output) -> None:
     read = f", {plural(found.read_packs, 'pack')} read ({size(found.read_bytes)})" if found.read_packs else ""
     spare = f", {plural(found.unreferenced_packs, 'unreferenced pack')}" if found.unreferenced_packs else ""
+    gone = f" ({found.forgotten:,} forgotten)" if found.forgotten else ""
     output.line(
-        f"{name}: {plural(found.snapshots, 'snapshot')}, {plural(found.pages, 'page')}, "
+        f"{name}: {plural(found.snapshots, 'snapshot')}{gone}, {plural(found.pages, 'page')}, "
         f"{plural(found.packs, 'pack')}{read}{spare}: "
         f"{'ok' if not found.problems else plural(len(found.problems), 'problem')}"
     )
@@ -57,6 +58,7 @@ def _show(name: str, found: CheckResult, output: Output) -> None:
         "verified",
         dataset=name,
         snapshots=found.snapshots,
+        forgotten=found.forgotten,
         pages=found.pages,
         files=found.files,
         packs=found.packs,

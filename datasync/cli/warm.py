@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from datasync.cli.common import cache_option, common, session, subset_option
+from datasync.cli.common import cache_option, common, group_option, session, subset_option
 from datasync.cli.output import Output, plural, size
 from datasync.cli.span import seconds
 from datasync.cli.transfer import reporter, waiter
@@ -23,6 +23,7 @@ from datasync.service.warm import Warmed, WarmOptions
 @click.option("--wait/--no-wait", default=True, help="Wait for another process that makes the view (default), or fail.")
 @subset_option
 @click.option("--order", multiple=True, metavar="GLOB|@FILE", help="What to fetch first; @FILE has a pattern a line.")
+@group_option
 @cache_option
 @common
 def command(
@@ -32,6 +33,7 @@ def command(
     wait: bool,
     subset: tuple[str, ...],
     order: tuple[str, ...],
+    group: str | None,
     cache: tuple[Path, ...],
     output: Output,
     flags: Flags,
@@ -44,6 +46,7 @@ def command(
         wait=wait,
         subset=subset,
         order=_patterns(order),
+        group=group,
     )
     with session(flags, output) as opened:
         done = [warm_one(opened, reference, output, options) for reference in references]

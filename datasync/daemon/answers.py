@@ -34,6 +34,20 @@ class Done(msgspec.Struct, frozen=True):
     status: str
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """A push was asked for; the event `ran` with this number says how it ended."""
+
+    status: str
+    run: int
+
+
+class Reloaded(msgspec.Struct, frozen=True):
+    """The settings are in force, but for those in `restart`, which the next start of the daemon reads."""
+
+    status: str
+    restart: list[str]
+
+
 class Status(msgspec.Struct, frozen=True):
     """Everything that a person wants to see first; `state` is healthy or degraded."""
 
@@ -76,6 +90,12 @@ class WarmRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wait: bool = True
     subset: Annotated[tuple[Text, ...], msgspec.Meta(max_length=64)] = ()
     order: Annotated[tuple[Text, ...], msgspec.Meta(max_length=64)] = ()
+
+
+class CommandRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A command as on the command line: its verb, then its arguments."""
+
+    arguments: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=4096)], ...], msgspec.Meta(max_length=64)]
 
 
 class KeyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,15 +1,18 @@
 """What happens in the daemon, told to whoever listens: progress and states, from any thread.
 
-A listener has a bounded queue of its own; what a slow one does not take in time is dropped for it and counted, so no
-listener holds a push back. Each event has a number; a listener that lost some sees the gap.
+A listener has a bounded queue of its own; of what a slow one does not take in time the oldest is dropped for it and
+counted, so no listener holds a push back, and it learns how things ended. Each event has a number; a listener that lost
+some sees the gap.
 """
 
 import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
+
+from datasync.errors import DatasyncError
 
 QUEUE_EVENTS = 256  # waiting for one listener
 
@@ -25,11 +28,12 @@ class Listener:
         self.dropped = 0
 
     def put(self, event: Event) -> None:
-        """Take *event*, or drop it when the queue is full."""
-        try:
-            self._queue.put_nowait(event)
-        except queue.Full:
-            self.dropped += 1
+        """Take *event*, for the oldest one when the queue is full; called by one thread at a time."""
+        if self._queue.full():
+            with suppress(queue.Empty):  # the listener may have taken it just now
+                self._queue.get_nowait()
+                self.dropped += 1
+        self._queue.put_nowait(event)
         self._wake()
 
     def take(self) -> list[Event]:
@@ -66,3 +70,11 @@ class Bus:
         finally:
             with self._lock:
                 self._listeners.remove(listener)
+
+
+def failure_of(error: Exception) -> dict[str, Any]:
+    """Return what an event or an answer says of *error*: the nearest class that errors.py has, words, exit code."""
+    if not isinstance(error, DatasyncError):
+        return {"error": "DatasyncError", "message": f"unexpected {type(error).__name__}", "exit": 1}
+    kind = next(kind for kind in type(error).__mro__ if kind.__module__ == "datasync.errors")
+    return {"error": kind.__name__, "message": str(error), "exit": error.exit_code}

@@ -9,6 +9,7 @@ import re
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from aiohttp import web
 
 from datasync.crypto.kdf import random_bytes
 from datasync.daemon.answers import Error
+from datasync.daemon.events import failure_of
 from datasync.daemon.journal import LOG, log
 from datasync.daemon.limits import BODY_BYTES, BODY_SECONDS, BURST, RATE, REFUSALS, REFUSALS_BURST, Rate
 from datasync.daemon.metrics import Metrics
@@ -41,6 +43,7 @@ STATUSES: tuple[tuple[type[DatasyncError], int], ...] = (
     (NoSpace, 503), (Locked, 409), (DeadlineExceeded, 504),
 )  # fmt: skip
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
+GONE = 499  # noted for a client that went before the answer's end; never sent
 LOCAL_HOSTS = frozenset({"localhost", "datasync"})
 
 Next = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -65,8 +68,8 @@ class Guard:
         refusals: Refusals,
         arrived: Callable[[Any], None],
     ) -> None:
-        self.authenticator, self._arrived = authenticator, arrived
-        self._hosts, self._metrics, self._refusals = hosts, metrics, refusals
+        self.authenticator, self.hosts, self._arrived = authenticator, hosts, arrived
+        self._metrics, self._refusals = metrics, refusals
         self._rate, self._wrong = Rate(RATE, BURST), Rate(REFUSALS, REFUSALS_BURST)
 
     def wrap(self, route: Route, handler: Callable[[web.Request, Any], Awaitable[web.StreamResponse]]) -> Next:
@@ -91,8 +94,13 @@ class Guard:
             request["principal"] = await self._who(request, route)
             body = await self._body(request, route)
             response = await handler(request, body)
-        except Exception as error:  # noqa: BLE001 (every failure becomes one documented answer, and a line in the log)
-            response = self._failed(request, error)
+        except Exception as error:
+            if isinstance(error, ConnectionError) and _is_gone(request):
+                self._note(request, route, GONE, time.monotonic() - started)
+                raise
+            response = self._failed(
+                request, error
+            )  # every failure becomes one documented answer, and a line in the log
         if not response.prepared:
             response.headers["X-Request-Id"] = request["id"]
             response.headers["Cache-Control"] = "no-store"
@@ -117,7 +125,7 @@ class Guard:
     # site: a browser must not be made to speak to this daemon
 
     def _check_site(self, request: web.Request) -> None:
-        allowed = LOCAL_HOSTS if _is_local(request) else self._hosts
+        allowed = LOCAL_HOSTS if _is_local(request) else self.hosts
         host = request.headers.get("Host", "")
         if len(request.headers.getall("Host", [])) != 1 or host.lower() not in allowed:
             raise web.HTTPMisdirectedRequest
@@ -157,7 +165,9 @@ class Guard:
             return self.authenticator.local(transport.get_extra_info("socket"))
         authorization = request.headers.get("Authorization")
         certificate = transport.get_extra_info("peercert")
-        return await asyncio.to_thread(self.authenticator.remote, authorization, certificate)
+        principal = await asyncio.to_thread(self.authenticator.remote, authorization, certificate)
+        peer = transport.get_extra_info("peername")  # never what a header says
+        return replace(principal, address=peer[0] if peer else None)
 
     async def _body(self, request: web.Request, route: Route) -> Any:
         if route.body is None:
@@ -202,25 +212,17 @@ def _describe(error: Exception) -> tuple[int, str, str, int]:
         return 408, "StorageUnavailable", "the request did not come in time", StorageUnavailable.exit_code
     if isinstance(error, DatasyncError):
         status = next((code for kind, code in STATUSES if isinstance(error, kind)), 409)
-        return status, _public_class(error), str(error), error.exit_code
+        return status, failure_of(error)["error"], str(error), error.exit_code
     return 500, "DatasyncError", "", 1
 
 
-def _public_class(error: DatasyncError) -> str:
-    """Return the name of the nearest class that errors.py has."""
-    found = next(kind for kind in type(error).__mro__ if kind.__module__ == "datasync.errors")
-    return found.__name__
-
-
-def error_event(error: DatasyncError, request: str) -> dict[str, Any]:
+def error_event(error: Exception, request: str) -> dict[str, Any]:
     """Return the last event of a stream that failed."""
-    return {
-        "type": "error",
-        "error": _public_class(error),
-        "message": str(error),
-        "exit": error.exit_code,
-        "request": request,
-    }
+    return {"type": "error", **failure_of(error), "request": request}
+
+
+def _is_gone(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()
 
 
 def _is_local(request: web.Request) -> bool:

@@ -21,6 +21,7 @@ HELP = {
     "datasync_warm_total": ("counter", "Warms that ended, by dataset and outcome."),
     "datasync_warm_fetched_bytes_total": ("counter", "Bytes fetched from the store by warms."),
     "datasync_warm_seq": ("gauge", "Number of the snapshot that is ready on this node."),
+    "datasync_scrub_total": ("counter", "Rounds of the background scrub, by outcome."),
     "datasync_key_release_total": ("counter", "Keys asked for, by dataset and outcome."),
     "datasync_auth_refused_total": ("counter", "Requests whose token, certificate or peer was refused."),
     "datasync_http_requests_total": ("counter", "Requests answered, by route and status."),
@@ -52,13 +53,19 @@ class Metrics:
         with self._lock:
             self._values.setdefault(name, {})[tuple(sorted(labels.items()))] = value
 
+    def forget(self, prefix: str, **labels: str) -> None:
+        """Drop the values of names that begin with *prefix* and have these labels: what they told of is gone."""
+        with self._lock:
+            for name in [item for item in self._values if item.startswith(prefix)]:
+                self._values[name].pop(tuple(sorted(labels.items())), None)
+
     def text(self, extra: Mapping[str, float]) -> str:
         """Return all values, with gauges that are measured now."""
         with self._lock:
             found = {name: dict(values) for name, values in self._values.items()}
         found |= {name: {(): value} for name, value in extra.items()}
         lines: list[str] = []
-        for name in sorted(found):
+        for name in sorted(name for name, values in found.items() if values):
             kind, words = HELP[name]
             lines += [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]
             lines += [f"{name}{_labels(labels)} {value:.17g}" for labels, value in sorted(found[name].items())]

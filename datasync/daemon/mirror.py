@@ -14,7 +14,7 @@ from typing import Any
 
 from datasync.config import Config
 from datasync.daemon.alerts import Alerts
-from datasync.daemon.events import Bus
+from datasync.daemon.events import Bus, failure_of
 from datasync.daemon.journal import LOG, log
 from datasync.daemon.metrics import Metrics
 from datasync.daemon.timing import Pace, Seen, due_in
@@ -81,6 +81,7 @@ class MirrorRunner:
         self._stopping = False
         self._watcher: Watcher | None = None
         self._watch_again = 0.0  # when a folder that could not be watched is tried again
+        self._runs = 0  # that have begun
         self._thread = threading.Thread(target=self._run, name=f"mirror-{mirror.dataset}", daemon=True)
 
     def start(self) -> None:
@@ -97,12 +98,15 @@ class MirrorRunner:
         """Wait for the thread's end."""
         self._thread.join(timeout)
 
-    def push_now(self, *, confirm: bool) -> None:
-        """Push at once; with *confirm* the loss that is held back is meant."""
+    def push_now(self, *, confirm: bool) -> int:
+        """Push all that is there now, and return the number of that run; with *confirm* the loss that is held back is
+        meant.
+        """
         with self._lock:
             self._seen = replace(self._seen, asked=True)
-            self._allowed = Allowed(loss=confirm or self._allowed.loss)
+            self._allowed = Allowed(loss=confirm or self._allowed.loss, unsettled=True)
             self._lock.notify_all()
+            return self._runs + 1
 
     def status(self) -> MirrorStatus:
         """Return what is known now."""
@@ -147,16 +151,18 @@ class MirrorRunner:
                 return
         if self._watcher is not None:
             self._watcher.stop()
-        with self._lock:
-            before = self._status.degraded
-            self._seen = replace(self._seen, scanning=False)
-            self._status = replace(self._status, degraded=None)
         self._watch_again = time.monotonic() + self._pace.rescan
-        self._watcher = Watcher(path, self._hint, self._trouble)
-        if self._watcher.why_not is None:
+        self._watcher = watcher = Watcher(path, self._hint, self._trouble)
+        with self._lock:  # a complaint sets `why_not` first, so none is overwritten here
+            healthy, before = watcher.why_not is None, self._status.degraded
+            if healthy:
+                self._seen = replace(self._seen, scanning=False)
+                self._status = replace(self._status, degraded=None)
+        if healthy:
             self._outside.metrics.set("datasync_mirror_degraded", 0, dataset=self.mirror.dataset)
             if before is not None:
                 log("mirror healthy", dataset=self.mirror.dataset)
+                self._outside.bus.tell("healthy", dataset=self.mirror.dataset)
 
     # the thread
 
@@ -166,11 +172,14 @@ class MirrorRunner:
     def _run(self) -> None:
         while self._wait():
             self._begin()
+            error: Exception | None = None
             try:
-                self._once()
-            except Exception as error:  # noqa: BLE001 (the thread outlives what nobody foresaw, and tells it)
+                error = self._once()
+            except Exception as unforeseen:  # noqa: BLE001 (the thread outlives it, and tells it)
                 LOG.exception("mirror failed", extra={"fields": {"dataset": self.mirror.dataset}})
+                error = unforeseen
                 self._failed(f"unexpected {type(error).__name__}: {error}")
+            self._ran(error)
         if self._watcher is not None:
             self._watcher.stop()
 
@@ -189,23 +198,34 @@ class MirrorRunner:
         with self._lock:
             self._seen = replace(self._seen, first_hint=None, last_hint=None, last_run=time.monotonic(), asked=False)
             self._status = replace(self._status, state="pushing")
+            self._runs += 1
 
-    def _once(self) -> None:
-        allowed, self._allowed = self._allowed, Allowed()
-        since, started = self._status.behind_since, time.time()
+    def _once(self) -> DatasyncError | None:
+        """Push; return what went wrong."""
+        with self._lock:
+            allowed, self._allowed = self._allowed, Allowed()
+            since, started = self._status.behind_since, time.time()
         try:
             done = self._push(self._config, self.mirror, allowed, self._report, self._warn)
-        except (SourceLost, SourceChanged) as error:
-            self._held(str(error))
-        except NotFound as error:
-            self._held(str(error)) if not Path(self.mirror.path).is_dir() else self._failed(str(error))
         except DatasyncError as error:
-            if not self._stopping:
-                if isinstance(error, IntegrityError):
-                    self._outside.alerts.begin("integrity-failure", self.mirror.dataset, str(error))
-                self._failed(str(error))
-        else:
-            self._done(done, since, started)
+            self._stopped_by(error)
+            return error
+        self._done(done, since, started)
+        return None
+
+    def _stopped_by(self, error: DatasyncError) -> None:
+        vanished = isinstance(error, NotFound) and not Path(self.mirror.path).is_dir()
+        if vanished or isinstance(error, SourceLost | SourceChanged):
+            self._held(str(error))
+        elif not self._stopping:
+            if isinstance(error, IntegrityError):
+                self._outside.alerts.begin("integrity-failure", self.mirror.dataset, str(error))
+            self._failed(str(error))
+
+    def _ran(self, error: Exception | None) -> None:
+        """Tell whoever waits for this run how it ended."""
+        failure = failure_of(error) if error is not None else {}
+        self._outside.bus.tell("ran", dataset=self.mirror.dataset, run=self._runs, **failure)
 
     def _report(self, progress: Progress) -> None:
         if self._stopping:

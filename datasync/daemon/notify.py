@@ -22,7 +22,7 @@ def notify(**state: str) -> None:
 
 
 def reloading() -> None:
-    """Say that a reload begins; systemd wants its time (sd_notify(3), Type=notify-reload)."""
+    """Say that a reload begins; systemd wants its time (sd_notify(3))."""
     notify(RELOADING="1", MONOTONIC_USEC=str(time.monotonic_ns() // 1000))
 
 

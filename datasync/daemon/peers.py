@@ -35,8 +35,9 @@ class Authenticator:
     def local(self, connection: socket.socket) -> Principal:
         """Return the peer of a Unix socket."""
         _, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-        if uid in (os.geteuid(), 0) or (self.group is not None and self._member(uid, gid)):
-            return Principal(_user_name(uid), "os-user", f"uid {uid}", admin=True)
+        own = uid in (os.geteuid(), 0)
+        if own or (self.group is not None and self._member(uid, gid)):
+            return Principal(_user_name(uid), "os-user", f"uid {uid}", admin=True, own=own)
         raise NotAuthorized(f"uid {uid}: this socket is for the daemon's own user: use a token over TLS")
 
     def _member(self, uid: int, gid: int) -> bool:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from datasync.config import Config
-from datasync.errors import DatasyncError, DeadlineExceeded, Locked
+from datasync.errors import DatasyncError, DeadlineExceeded, Locked, StorageUnavailable
 from datasync.service.client import Api, local_api
 from datasync.service.daemon_settings import socket_path
 
@@ -43,10 +43,19 @@ def start(config: Config, arguments: list[str]) -> int:
     while time.monotonic() < deadline:
         if child.poll() is not None:
             raise DatasyncError(f"daemon: it ended at once ({child.returncode}): {_tail(path)}")
-        if local_api(config) is not None:
+        if _answers(config):
             return child.pid
         time.sleep(0.1)
     raise DeadlineExceeded(f"daemon: it did not answer within {START_SECONDS:.0f} s: see {path}")
+
+
+def _answers(config: Config) -> bool:
+    """Tell whether the daemon answers: its socket is there before its work has begun."""
+    api = local_api(config)
+    try:
+        return api is not None and bool(api.call("GET", "/healthz"))
+    except StorageUnavailable:
+        return False
 
 
 def _tail(path: Path) -> str:

@@ -49,12 +49,12 @@ ROUTES = (
         answer=answers.Done, errors=(404,),
     ),
     Route(
-        "POST", "/v1/mirrors/{dataset}/push", "push_mirror", "Push now", ADMIN, answer=answers.Done, status=202,
+        "POST", "/v1/mirrors/{dataset}/push", "push_mirror", "Push now", ADMIN, answer=answers.Begun, status=202,
         errors=(404,),
     ),
     Route(
         "POST", "/v1/mirrors/{dataset}/confirm", "confirm_mirror", "The loss that is held back is meant", ADMIN,
-        answer=answers.Done, status=202, errors=(404, 409),
+        answer=answers.Begun, status=202, errors=(404, 409),
     ),
     Route("GET", "/v1/warm", "warms", "State of the subscriptions", STATUS, answer=answers.Warms),
     Route(
@@ -62,10 +62,14 @@ ROUTES = (
         answers.WarmRequest, content=STREAM, errors=(503,),
     ),
     Route(
+        "POST", "/v1/commands", "command", "Run a command that looks; the last event is `result` or `error`", ADMIN,
+        answers.CommandRequest, content=STREAM, errors=(503,),
+    ),
+    Route(
         "POST", "/v1/keys", "release_key", "Lend a dataset's key to a node", WARM, answers.KeyRequest,
         answers.KeyAnswer, errors=(404, 409, 500, 502, 503, 504),
     ),
-    Route("POST", "/v1/reload", "reload", "Read the settings anew", ADMIN, answer=answers.Done),
+    Route("POST", "/v1/reload", "reload", "Read the settings anew", ADMIN, answer=answers.Reloaded),
     Route("POST", "/v1/stop", "stop", "End", ADMIN, answer=answers.Done, status=202),
     Route("GET", "/v1/openapi.json", "openapi", "This API's description", OPEN),
 )  # fmt: skip

@@ -13,6 +13,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from datasync.config import Config
 from datasync.daemon.guards import Guard
 from datasync.daemon.handlers import Handlers
 from datasync.daemon.journal import LOG, log
@@ -30,7 +32,8 @@ from datasync.daemon.refusals import Refusals
 from datasync.daemon.routes import ROUTES
 from datasync.daemon.supervisor import Supervisor
 from datasync.errors import DatasyncError, Locked, UsageError
-from datasync.service.daemon_settings import Server, socket_path
+from datasync.service.daemon_rights import manage
+from datasync.service.daemon_settings import Server, Settings, socket_path
 from datasync.service.issuers import Issuers
 from datasync.service.sockets import reachable
 from datasync.service.tokens import TokenBook
@@ -50,22 +53,23 @@ def make_app(supervisor: Supervisor, guard: Guard, stop: Callable[[], None]) -> 
 
 def make_guard(supervisor: Supervisor, refusals: Refusals, arrived: Callable[[Any], None] = lambda _: None) -> Guard:
     """Return the rules that the settings say."""
-    settings = supervisor.settings
-    return Guard(make_authenticator(supervisor), _hosts(settings.server), supervisor.metrics, refusals, arrived)
+    config, settings = supervisor.config, supervisor.settings
+    hosts = _hosts(supervisor.server, settings)
+    return Guard(make_authenticator(config, settings), hosts, supervisor.metrics, refusals, arrived)
 
 
-def make_authenticator(supervisor: Supervisor) -> Authenticator:
+def make_authenticator(config: Config, settings: Settings) -> Authenticator:
     """Return whom the settings let in."""
-    settings = supervisor.settings
     issuers = Issuers(settings.issuers, settings.access)
-    return Authenticator(TokenBook(supervisor.config), issuers, group_id(settings.server.group))
+    return Authenticator(TokenBook(config), issuers, group_id(settings.server.group))
 
 
-def _hosts(server: Server) -> frozenset[str]:
+def _hosts(server: Server, settings: Settings) -> frozenset[str]:
+    """Return the names that *settings* say, with the port that *server* listens on."""
     if server.listen == "unix":
         return frozenset()
     host, port = _address(server.listen)
-    names = [*server.hosts, *([] if host in ("0.0.0.0", "::") else [host])]
+    names = [*settings.server.hosts, *([] if host in ("0.0.0.0", "::") else [host])]
     both = [name.lower() for name in names] + [f"{name.lower()}:{port}" for name in names]
     return frozenset(both)
 
@@ -91,12 +95,15 @@ def tls_context(server: Server) -> ssl.SSLContext:
     return context
 
 
-def _renew(context: ssl.SSLContext, server: Server) -> None:
-    """Serve new connections with the certificate that is in the files now."""
-    try:
+def _renew_certificate(context: ssl.SSLContext, server: Server) -> None:
+    """Serve new connections with the certificate that is in the files now, once it is known to be a whole one."""
+    if server.certificate:  # else TCP is given up with the next start
+        tls_context(server)
         context.load_cert_chain(server.certificate, server.key)
-    except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"[daemon]: certificate and key must be readable PEM files: {error}") from None
+
+
+def _renew_guard(guard: Guard, server: Server, config: Config, settings: Settings) -> None:
+    guard.authenticator, guard.hosts = make_authenticator(config, settings), _hosts(server, settings)
 
 
 @contextlib.contextmanager
@@ -164,14 +171,9 @@ async def _serve(supervisor: Supervisor) -> None:
         if server.listen != "unix":
             host, port = _address(server.listen)
             context = tls_context(server)
-            supervisor.on_reload.append(lambda: _renew(context, supervisor.settings.server))
-            servers.append(
-                await loop.create_server(
-                    connections.factory(runner), host, port, ssl=context, ssl_handshake_timeout=HEADER_SECONDS,
-                    start_serving=False,
-                )  # fmt: skip
-            )
-        supervisor.on_reload.append(lambda: setattr(guard, "authenticator", make_authenticator(supervisor)))
+            supervisor.on_reload.append(lambda _, settings: _renew_certificate(context, settings.server))
+            servers.append(await _tls_server(loop, connections.factory(runner), context, (host, port)))
+        supervisor.on_reload.append(partial(_renew_guard, guard, server))
         _handle_signals(loop, supervisor, stopped)
         await asyncio.to_thread(supervisor.start)
         for item in servers:  # only now: who is answered sees every mirror
@@ -186,6 +188,17 @@ async def _serve(supervisor: Supervisor) -> None:
         await asyncio.to_thread(supervisor.stop)
         await runner.cleanup()
         await asyncio.to_thread(refusals.flush)
+
+
+async def _tls_server(
+    loop: asyncio.AbstractEventLoop,
+    factory: Callable[[], asyncio.BaseProtocol],
+    context: ssl.SSLContext,
+    address: tuple[str, int],
+) -> asyncio.Server:
+    return await loop.create_server(
+        factory, *address, ssl=context, ssl_handshake_timeout=HEADER_SECONDS, start_serving=False
+    )
 
 
 def _handle_signals(loop: asyncio.AbstractEventLoop, supervisor: Supervisor, stopped: asyncio.Event) -> None:
@@ -204,6 +217,7 @@ def _handle_signals(loop: asyncio.AbstractEventLoop, supervisor: Supervisor, sto
 async def _reload(supervisor: Supervisor) -> None:
     reloading()
     try:
+        await asyncio.to_thread(manage, supervisor.config)
         await asyncio.to_thread(supervisor.reload)
     except DatasyncError as error:
         log("reload refused, the old settings stay", reason=str(error))

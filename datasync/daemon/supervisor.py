@@ -9,7 +9,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,26 +20,31 @@ from datasync.config import Config
 from datasync.daemon.added import added_mirrors
 from datasync.daemon.alerts import Alerts
 from datasync.daemon.events import Bus
-from datasync.daemon.journal import log
+from datasync.daemon.journal import LOG, log
 from datasync.daemon.metrics import Metrics
 from datasync.daemon.mirror import MirrorRunner, MirrorStatus, Outside
+from datasync.daemon.scrub import ScrubRunner
+from datasync.daemon.ship import ShipRunner
 from datasync.daemon.warm import WarmRunner
 from datasync.errors import DatasyncError, NotFound
-from datasync.service.certificates import ends_in
-from datasync.service.daemon_settings import Mirror, Settings, read_settings, seconds, share
+from datasync.service.daemon_settings import Mirror, Server, Settings, read_settings, seconds, share
+from datasync.service.endings import CERTIFICATE, GRANT, Ending, certificates, grants, tokens
 from datasync.service.heartbeat import HEARTBEAT_SECONDS, note_daemon
+from datasync.service.record import recorded
 
 CHECK_SECONDS = 20.0
+MIRROR_ALERTS = ("push-failed", "mirror-behind", "deletion-held", "integrity-failure")
+AT_START = ("listen", "socket", "group", "client_ca")  # of [daemon]: read when the daemon starts and never again
 STOP_SECONDS = 15.0
 
 Load = Callable[[], Config]
 
 
 class Supervisor:
-    """What runs, and what is known of it. *load* reads the configuration."""
+    """What runs, and what is known of it. *load* reads the configuration; *arguments* say the same to a command."""
 
-    def __init__(self, load: Load) -> None:
-        self._load = load
+    def __init__(self, load: Load, arguments: Sequence[str] = ()) -> None:
+        self._load, self.arguments = load, arguments
         self.config = load()
         self.settings = self._read(self.config)
         self.metrics = Metrics()
@@ -47,10 +52,13 @@ class Supervisor:
         self.alerts = Alerts(self.settings.alerts, self.metrics, self.settings.control.node or socket.gethostname())
         self.outside = Outside(self.bus, self.metrics, self.alerts)
         self.started = time.time()
-        self.on_reload: list[Callable[[], None]] = []
+        self.on_reload: list[Callable[[Config, Settings], None]] = []
+        self.server: Server = self.settings.server  # as it was when the daemon started
         self._mirrors: dict[str, MirrorRunner] = {}
         self._warm: WarmRunner | None = None
-        self._lock = threading.Lock()
+        self._scrub: ScrubRunner | None = None
+        self._ship: ShipRunner | None = None
+        self._lock, self._reloading = threading.Lock(), threading.Lock()
         self._stopping = threading.Event()
         self._checker = threading.Thread(target=self._check, name="check", daemon=True)
         self.metrics.set("datasync_start_time_seconds", self.started)
@@ -65,6 +73,8 @@ class Supervisor:
         with self._lock:
             self._mirrors = {item.dataset: self._begin(item) for item in self.settings.mirrors}
             self._begin_warm()
+            self._begin_scrub()
+            self._begin_ship()
         self._checker.start()
 
     def _begin(self, mirror: Mirror) -> MirrorRunner:
@@ -77,38 +87,77 @@ class Supervisor:
             self._warm = WarmRunner(self.config, self.settings.warms, self.outside)
             self._warm.start()
 
-    def reload(self) -> None:
-        """Read the settings anew; raise `UsageError` and leave all as it is when they do not parse."""
-        config = self._load()
-        settings = self._read(config)
+    def _begin_ship(self) -> None:
+        if self.config.audit.ship or self.config.audit.watch:
+            self._ship = ShipRunner(self.config, self.outside)
+            self._ship.start()
+
+    def _begin_scrub(self) -> None:
+        if self.settings.scrub.every:
+            self._scrub = ScrubRunner(self.config, self.settings.scrub, self.outside, self.look_now)
+            self._scrub.start()
+
+    def reload(self) -> list[str]:
+        """Read the settings anew and return those that wait for a restart; raise `UsageError` and leave all as it is
+        when they do not parse, or name files that can not be read. Recorded.
+        """
+        with self._reloading, recorded(self.config, "daemon.reload"):
+            config = self._load()
+            settings = self._read(config)
+            for renew in self.on_reload:
+                renew(config, settings)
+            self._apply(config, settings)
+        restart = [f"[daemon] {key}" for key in AT_START if getattr(settings.server, key) != getattr(self.server, key)]
+        log("reloaded", mirrors=len(settings.mirrors), warms=len(settings.warms), restart=restart)
+        return restart
+
+    def _apply(self, config: Config, settings: Settings) -> None:
+        """Stop what changed or is gone, outside of the lock that every answer takes; begin what is new."""
+        same, before = _without_tables(config) == _without_tables(self.config), self.settings
+        wanted = {item.dataset: item for item in settings.mirrors}
+        gone = [item for name, item in self._mirrors.items() if not same or wanted.get(name) != item.mirror]
+        rewarm = not same or (settings.warms, settings.control) != (before.warms, before.control)
+        rescrub = rewarm or settings.scrub != before.scrub
+        stopped = (self._warm if rewarm else None, self._scrub if rescrub else None, None if same else self._ship)
+        _stop_all([*gone, *_there(*stopped)])
         with self._lock:
-            same = _without_tables(config) == _without_tables(self.config)
-            before, self.config = self.settings, config
-            self.settings = settings
-            self.alerts.settings = settings.alerts
-            wanted = {item.dataset: item for item in settings.mirrors}
-            gone = [r for name, r in self._mirrors.items() if not same or wanted.get(name) != r.mirror]
-            _stop_all(gone)
-            kept = {name: runner for name, runner in self._mirrors.items() if runner not in gone}
+            self.config, self.settings, self.alerts.settings = config, settings, settings.alerts
+            kept = {name: item for name, item in self._mirrors.items() if item not in gone}
             self._mirrors = {name: kept.get(name) or self._begin(item) for name, item in wanted.items()}
-            if not same or (settings.warms, settings.control) != (before.warms, before.control):
-                _stop_all([self._warm] if self._warm else [])
+            if rewarm:
                 self._warm = None
                 self._begin_warm()
-        note_daemon(config, "reload")
-        for tell in self.on_reload:
-            tell()
-        log("reloaded", mirrors=len(self._mirrors), warms=len(settings.warms))
+            if rescrub:
+                self._scrub = None
+                self._begin_scrub()
+            if not same:
+                self._ship = None
+                self._begin_ship()
+        for item in gone:
+            if item.mirror.dataset not in wanted:
+                self._forget(item.mirror.dataset)
+
+    def _forget(self, dataset: str) -> None:
+        """What was wrong with a mirror that is gone is nobody's trouble any more."""
+        for item in self.alerts.current():
+            if item["kind"] in MIRROR_ALERTS and item["subject"] == dataset:
+                self.alerts.end(item["kind"], dataset)
+        self.metrics.forget("datasync_mirror_", dataset=dataset)
 
     def stop(self) -> None:
         """End all work, or leave it to the process's end after `STOP_SECONDS`."""
         self._stopping.set()
         self._note("stop")
-        with self._lock:
-            _stop_all([*self._mirrors.values(), *([self._warm] if self._warm else [])])
+        with self._reloading:
+            _stop_all([*self._mirrors.values(), *_there(self._warm, self._scrub, self._ship)])
         self.alerts.close()
 
     # what the server asks
+
+    @property
+    def stopping(self) -> bool:
+        """Tell whether the end has begun: work for clients is given up."""
+        return self._stopping.is_set()
 
     def mirror(self, dataset: str) -> MirrorRunner:
         """Return the mirror of *dataset*; raise `NotFound`."""
@@ -165,7 +214,10 @@ class Supervisor:
     def _check(self) -> None:
         beat = time.monotonic() + HEARTBEAT_SECONDS
         while not self._stopping.wait(CHECK_SECONDS):
-            self.check()
+            try:
+                self.check()
+            except Exception:  # noqa: BLE001 (the thread outlives what nobody foresaw, and tells it)
+                LOG.exception("check failed")
             if time.monotonic() >= beat:
                 beat = time.monotonic() + HEARTBEAT_SECONDS
                 self._note("heartbeat")
@@ -175,9 +227,11 @@ class Supervisor:
             note_daemon(self.config, what)
         except DatasyncError as error:  # mirrors and warms meet the same trouble, and stop by themselves
             self._alert("audit-failing", "log", True, str(error))
+        else:
+            self.alerts.end("audit-failing", "log")
 
     def check(self) -> None:
-        """Look at ages, disks and certificates."""
+        """Look at ages, disks, and what ends."""
         limit = seconds(self.settings.alerts.behind, "behind")
         with self._lock:
             runners = list(self._mirrors.values())
@@ -186,18 +240,27 @@ class Supervisor:
             self._alert("mirror-behind", runner.mirror.dataset, behind > limit, f"not pushed for {behind:.0f} s")
         least = share(self.settings.alerts.disk_free, "disk_free")
         for path in (self.config.state, *self.config.caches):
-            if path.is_dir():
-                usage = shutil.disk_usage(path)
-                text = f"{usage.free:,} of {usage.total:,} bytes are free"
-                self._alert("disk-near-full", str(path), usage.free < least * usage.total, text)
-        self._check_certificate()
+            self._alert("disk-near-full", str(path), *_nearly_full(path, least))
+        with self._lock:
+            warm = self._warm
+        self._check_ends(CERTIFICATE, certificates(self.settings))
+        lent = warm.endings() if warm is not None else ()
+        self._check_ends(GRANT, grants(self.config), tokens(self.config), lent)
 
-    def _check_certificate(self) -> None:
-        path = self.settings.server.certificate
-        if path:
-            left = ends_in(Path(path))
-            soon = left < seconds(self.settings.alerts.ending, "ending")
-            self._alert("certificate-ending", path, soon, f"ends in {left / 86400:.1f} days")
+    def _check_ends(self, kind: str, *sources: Iterable[Ending]) -> None:
+        """Tell what ends soon; what was renewed, or is over, is told no more."""
+        within = seconds(self.settings.alerts.ending, "ending")
+        wrong: dict[str, str] = {}
+        for source in sources:
+            try:
+                wrong |= {item.subject: item.text for item in source if item.soon(within)}
+            except DatasyncError as error:
+                wrong["settings"] = str(error)
+        for item in self.alerts.current():
+            if item["kind"] == kind and item["subject"] not in wrong:
+                self.alerts.end(kind, item["subject"])
+        for subject, text in wrong.items():
+            self.alerts.begin(kind, subject, text)
 
     def _alert(self, kind: str, subject: str, wrong: bool, text: str) -> None:
         if wrong:
@@ -206,12 +269,30 @@ class Supervisor:
             self.alerts.end(kind, subject)
 
 
-def _stop_all(runners: Sequence[MirrorRunner | WarmRunner]) -> None:
+Runner = MirrorRunner | WarmRunner | ScrubRunner | ShipRunner
+
+
+def _there(*runners: Runner | None) -> list[Runner]:
+    return [item for item in runners if item is not None]
+
+
+def _stop_all(runners: Sequence[Runner]) -> None:
     for runner in runners:
         runner.stop()
     deadline = time.monotonic() + STOP_SECONDS
     for runner in runners:
         runner.join(max(0.1, deadline - time.monotonic()))
+
+
+def _nearly_full(path: Path, least: float) -> tuple[bool, str]:
+    """Tell whether less than the share *least* of the disk of *path* is free, or it does not even say."""
+    try:
+        usage = shutil.disk_usage(path)
+    except FileNotFoundError:
+        return False, ""
+    except OSError as error:
+        return True, f"the disk does not answer: {error.strerror}"
+    return usage.free < least * usage.total, f"{usage.free:,} of {usage.total:,} bytes are free"
 
 
 def _without_tables(config: Config) -> Config:

@@ -17,8 +17,10 @@ from datasync.errors import DatasyncError, IntegrityError, StorageUnavailable, W
 from datasync.pull.pipeline import Progress
 from datasync.service.borrow import Lender
 from datasync.service.daemon_settings import Warm, seconds, window
+from datasync.service.endings import GRANT, Ending
 from datasync.service.references import parse_reference
 from datasync.service.warmer import Keeper, Kept
+from datasync.storage.brokers import LONGEST_SECONDS
 from datasync.storage.limit import second_of_day
 
 
@@ -36,6 +38,9 @@ class WarmStatus:
     failures: int = 0
 
 
+LENT_AGAIN_SECONDS = LONGEST_SECONDS - 60.0  # a key that lives as long as any is renewed; another one's end is final
+
+
 class Subscription:
     """One reference with what is known of it and when it is looked at next."""
 
@@ -46,10 +51,23 @@ class Subscription:
         self.status = WarmStatus(settings.dataset)
         self.next_look = 0.0
         self.lender = lender
+        self.name = parse_reference(settings.dataset).name
+        self._lent: tuple[int, float] | None = None  # when the lent key ends (ms), and when that was first seen
         self.keeper = Keeper(config, settings.dataset, settings.subset, lender, self._warn)
 
     def _warn(self, text: str) -> None:
         log("warm warning", reference=self.settings.dataset, text=text)
+
+    def ending(self) -> Ending | None:
+        """Return the end of the key that was lent last, unless it is renewed until somebody ends that."""
+        until, now = self.lender.until(self.name), time.time()
+        if until is not None and (self._lent is None or self._lent[0] != until):
+            self._lent = until, now
+        if self._lent is None:
+            return None
+        end, seen = self._lent[0] / 1000, self._lent[1]
+        life = end - seen
+        return Ending(GRANT, f"key lent for {self.name}", end - now, life) if life < LENT_AGAIN_SECONDS else None
 
 
 class WarmRunner:
@@ -80,6 +98,11 @@ class WarmRunner:
     def status(self) -> list[WarmStatus]:
         """Return what is known of each."""
         return [item.status for item in self._subscriptions]
+
+    def endings(self) -> list[Ending]:
+        """Return the ends of what was lent to this node."""
+        found = {item.name: item.ending() for item in self._subscriptions}
+        return [item for item in found.values() if item is not None]
 
     def look_now(self) -> None:
         """Look at all at once."""
@@ -140,13 +163,12 @@ class WarmRunner:
     def _failed(self, item: Subscription, why: str, error: Exception) -> None:
         if self._stopping:
             return
-        name = parse_reference(item.settings.dataset).name
         if isinstance(error, WrongKey):
-            item.lender.forget(name)  # the epoch moved on, or the time is over: ask anew
+            item.lender.forget(item.name)  # the epoch moved on, or the time is over: ask anew
         failures = item.status.failures + 1
         item.status = replace(item.status, state="failing", error=why, failures=failures)
         item.next_look = time.monotonic() + pause(failures)
-        self._outside.metrics.add("datasync_warm_total", dataset=name, outcome="failed")
+        self._outside.metrics.add("datasync_warm_total", dataset=item.name, outcome="failed")
         log("warm failed", reference=item.settings.dataset, reason=why, failures=failures)
         if failures == FAILURES_TOLD:
             self._outside.alerts.begin("warm-failed", item.settings.dataset, why)

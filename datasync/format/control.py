@@ -1,4 +1,4 @@
-"""Heads, tags, relocations, condemned lists and policies (docs/format.md, section 12)."""
+"""Heads, tags, relocations, condemned lists, policies and forgotten snapshots (docs/format.md, section 12)."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from datasync.format.encoding import U8, U32, U63, Id, Record, decode
 from datasync.format.names import is_name
 from datasync.format.packref import check_table
 from datasync.model.entries import FORM_RAW, FORM_ZSTD, PackRef
-from datasync.model.limits import CHUNK_BYTES, PACK_BYTES, PACK_CHUNKS, POLICY_BYTES, POLICY_FILES
+from datasync.model.limits import CHUNK_BYTES, EMPTIED_PACKS, PACK_BYTES, PACK_CHUNKS, POLICY_BYTES, POLICY_FILES
 
 
 class Head(Record, frozen=True):
@@ -73,6 +73,12 @@ class RelocationPage(Record, frozen=True):
     entries: tuple[Relocation, ...]
 
 
+class EmptiedPage(Record, frozen=True):
+    """Packs in which no snapshot needs anything any more, sorted by id."""
+
+    packs: Annotated[tuple[Id, ...], msgspec.Meta(min_length=1, max_length=EMPTIED_PACKS)]
+
+
 class Condemned(Record, frozen=True):
     """The whole list of packs that prune will delete: (pack id, since ms)."""
 
@@ -81,6 +87,30 @@ class Condemned(Record, frozen=True):
     previous: Id
     created: U63
     packs: tuple[tuple[Id, U63], ...]
+
+
+class ForgottenHeader(Record, frozen=True):
+    """The signed part of an object that says which snapshots are forgotten."""
+
+    dataset: Id
+    number: U63
+    previous: Id
+    created: U63
+    pages: tuple[Id, ...]
+
+
+class ForgottenEntry(Record, frozen=True):
+    """A forgotten snapshot; `header` is its Signed body, as it was stored."""
+
+    seq: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+    snapshot: Id
+    header: bytes
+
+
+class ForgottenPage(Record, frozen=True):
+    """Forgotten snapshots, sorted by seq and id."""
+
+    snapshots: Annotated[tuple[ForgottenEntry, ...], msgspec.Meta(min_length=1)]
 
 
 class PolicyBundle(Record, frozen=True):
@@ -120,6 +150,28 @@ def read_condemned(body: bytes, what: str) -> Condemned:
     if ids != sorted(set(ids)):
         raise FormatError(f"{what}: expected packs sorted by id, each once")
     return found
+
+
+def read_forgotten_page(data: bytes, what: str) -> ForgottenPage:
+    """Return one page of forgotten snapshots; what their headers say is the caller's to check."""
+    page = decode(ForgottenPage, data, what)
+    ids = [(item.seq, item.snapshot) for item in page.snapshots]
+    if ids != sorted(set(ids)):
+        raise FormatError(f"{what}: expected snapshots sorted by number and id, each once")
+    return page
+
+
+def read_emptied_page(data: bytes, what: str) -> EmptiedPage:
+    """Return one page of emptied packs."""
+    page = decode(EmptiedPage, data, what)
+    if list(page.packs) != sorted(set(page.packs)):
+        raise FormatError(f"{what}: expected packs sorted by id, each once")
+    return page
+
+
+def is_emptied_page(data: bytes) -> bool:
+    """Tell whether a page of relocations names emptied packs instead of places: an array of one field."""
+    return data[:1] == b"\x91"
 
 
 def read_relocation_page(data: bytes | bytearray, what: str) -> RelocationPage:

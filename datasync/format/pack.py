@@ -18,6 +18,7 @@ TAGS = 5
 RELOCATIONS = 6
 CONDEMNED = 7
 POLICY = 8
+FORGOTTEN = 9
 TYPE_NAMES = {
     1: "data pack",
     2: "metadata pack",
@@ -27,6 +28,7 @@ TYPE_NAMES = {
     6: "relocations",
     7: "condemned",
     8: "policy",
+    9: "forgotten",
 }
 DERIVED = 1
 SEALED = 2

@@ -14,6 +14,7 @@ PLAIN_PAYLOAD_BYTES = 16 * MIB  # trust root, keyset
 SIGNATURES = 64
 PRINCIPALS = 4_096
 SLOTS = 4_096
+EMPTIED_PACKS = 65_536  # of one page of relocations
 POLICY_FILES = 64  # of one policy bundle
 POLICY_BYTES = 2 * MIB  # all files of one policy bundle together
 KMS_BLOB_BYTES = 4 * KIB  # a slot key as a key service wraps it; vendors' are 60 to 600 bytes

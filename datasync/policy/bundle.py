@@ -5,18 +5,18 @@
 ever. Every name that a grant uses has to be declared: a misspelt one is refused here. Raises `UsageError`.
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
-from typing import Annotated, Any
+from datetime import datetime
+from typing import Annotated
 
 import msgspec
 
 from datasync.errors import UsageError
 from datasync.model.limits import POLICY_BYTES, POLICY_FILES
-from datasync.policy.model import ACTIONS, KINDS, Evidence, Principal
+from datasync.policy.model import ACTIONS, KINDS, Evidence, Principal, nfc
 from datasync.policy.shipped import GUARDS, ROLES, shipped
+from datasync.policy.toml import check_visible, read_toml
 
 POLICY = "policy.toml"
 TABLE = ".table.toml"
@@ -150,7 +150,8 @@ def parse_bundle(files: Mapping[str, str]) -> Bundle:
         raise UsageError(
             f"policy: expected at most {POLICY_FILES} files and {POLICY_BYTES} bytes, found {len(files)} and {size}"
         )
-    for name in files:
+    for name, text in files.items():
+        check_visible(name, text)
         if name not in (POLICY, ROLES) and not name.endswith((TABLE, CEDAR)):
             raise UsageError(f"policy: expected {POLICY}, *{CEDAR} and *{TABLE}, found {name!r}")
     if POLICY not in files:
@@ -160,34 +161,9 @@ def parse_bundle(files: Mapping[str, str]) -> Bundle:
     roles = {name: part.actions for name, part in {**built_in, **policy.roles}.items()}
     if both := sorted(built_in.keys() & policy.roles.keys()):
         raise UsageError(f"{POLICY}: roles.{both[0]}: is a built-in role: give yours another name")
-    bundle = Bundle(files, policy, roles, tuple(files[name] for name in sorted(files) if name.endswith(CEDAR)))
+    bundle = Bundle(files, policy, roles, tuple(nfc(files[name]) for name in sorted(files) if name.endswith(CEDAR)))
     _check(bundle)
     return bundle
-
-
-def read_toml(name: str, text: str, kind: Any) -> Any:
-    try:
-        return msgspec.convert(_times(tomllib.loads(text)), kind)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{name}: not valid TOML: {error}") from None
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{name}: {error}") from None
-
-
-def _times(value: Any) -> Any:
-    """Return *value* with every date as its first moment, and every time in UTC where it has no offset."""
-    if isinstance(value, dict):
-        return {key: _times(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_times(item) for item in value]
-    if isinstance(value, date) and not isinstance(value, datetime):
-        return datetime(value.year, value.month, value.day, tzinfo=UTC)
-    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
-
-
-def moment(value: datetime) -> int:
-    """Return a time in ms."""
-    return int(value.timestamp() * 1000)
 
 
 # names

@@ -6,8 +6,9 @@ A grant's conditions have to be known to hold. A denial's apply as well when the
 
 from collections.abc import Iterable
 
-from datasync.policy.bundle import EVERYTHING, Bundle, Rule, actions_of, kind_of, moment
+from datasync.policy.bundle import EVERYTHING, Bundle, Rule, actions_of, kind_of
 from datasync.policy.model import time_text
+from datasync.policy.toml import moment
 
 
 def compile_bundle(bundle: Bundle) -> str:
@@ -59,11 +60,19 @@ def _conditions(rule: Rule, *, required: bool) -> Iterable[str]:
     if rule.nodes:
         yield _known("node", _any("context.node", [("Node", name) for name in rule.nodes]), required=required)
     if rule.networks:
-        ranges = " || ".join(f"context.source.isInRange(ip({quote(item)}))" for item in rule.networks)
-        yield _known("source", f"({ranges})", required=required)
+        ranges = [f"context.source.isInRange(ip({quote(item)}))" for item in rule.networks]
+        yield _known("source", _either(ranges), required=required)
     for attribute, wanted in (("mfa", rule.mfa), ("attested", rule.attested)):
         if wanted:
             yield f"context.{attribute}" if required else f"!context.{attribute}"
+
+
+def _either(tests: list[str]) -> str:
+    """Return that any of *tests* holds; halved again and again, because Cedar's nesting is bounded."""
+    if len(tests) == 1:
+        return tests[0]
+    middle = len(tests) // 2
+    return f"({_either(tests[:middle])} || {_either(tests[middle:])})"
 
 
 def _known(attribute: str, test: str, *, required: bool) -> str:

@@ -12,11 +12,12 @@ from functools import lru_cache
 from typing import Any
 
 from datasync.errors import NotAuthorized, UsageError
-from datasync.policy.bundle import Bundle
+from datasync.policy.bundle import CEDAR, Bundle
 from datasync.policy.compile import compile_bundle
 from datasync.policy.entities import entities, other_dataset, principal_uid, resource_uid
-from datasync.policy.model import ACTIONS, GROUPS, KINDS, Decision, Evidence, Principal, Request, time_text
+from datasync.policy.model import ACTIONS, GROUPS, KINDS, Decision, Evidence, Principal, Request, normal, time_text
 from datasync.policy.shipped import SCHEMA, shipped
+from datasync.policy.statements import check_names, check_shape, parse_statements
 
 OTHER_DATASETS = 256  # kept ready, of those that the bundle does not name
 LOWEST, HIGHEST = -(2**63), 2**63 - 1  # what Cedar's Long holds
@@ -39,11 +40,15 @@ class PolicyEngine:
         self._cedar = _cedar()
         self.bundle = bundle
         self.digest = digest
+        for name, text in bundle.files.items():
+            if name.endswith(CEDAR):
+                check_shape(name, text)
         self.text = compile_bundle(bundle)
         self._schema = self._cedar.Schema.from_str(shipped(SCHEMA))
-        self.statements = _named(self._cedar, self.text)
+        self.statements = parse_statements(self._cedar, self.text)
         self._validate()
         self._policies = self._by_action()
+        check_names(self.statements, bundle)
         try:
             self._entities = self._cedar.Entities.from_json_str(entities(bundle), self._schema)
         except ValueError as error:
@@ -63,10 +68,19 @@ class PolicyEngine:
         """Return the statements that can be about each action: Cedar tries each one, so fewer is faster."""
         found = {}
         for action in ACTIONS:
-            about = {name: item for name, item in self.statements.items() if _can_be_about(item, action)}
-            whole = {"templates": {}, "templateLinks": [], "staticPolicies": about}
-            found[action] = self._cedar.PolicySet.from_json_str(json.dumps(whole))
+            whole = {"templates": {}, "templateLinks": [], "staticPolicies": self.about(action)}
+            try:
+                found[action] = self._cedar.PolicySet.from_json_str(json.dumps(whole))
+            except (ValueError, RecursionError):
+                raise UsageError(
+                    "policy: a statement chains or nests too many conditions: write several statements, or a list "
+                    "and `contains`"
+                ) from None
         return found
+
+    def about(self, action: str) -> dict[str, Any]:
+        """Return the statements that can be about *action*."""
+        return {name: item for name, item in self.statements.items() if _can_be_about(item, action)}
 
     def _validate(self) -> None:
         """Refuse what does not fit the schema: a misspelt attribute, an unknown action, a wrong type."""
@@ -82,6 +96,7 @@ class PolicyEngine:
 
     def decide_all(self, requests: Sequence[Request]) -> list[Decision]:
         """Return the decisions on *requests*, in order; cheaper than one by one where they are many."""
+        requests = [normal(request) for request in requests]
         answers: list[Decision | None] = [self._refused(request) for request in requests]
         alike: dict[tuple[str | None, str], list[int]] = {}
         for position, request in enumerate(requests):
@@ -108,7 +123,7 @@ class PolicyEngine:
             answers = self._cedar.is_authorized_batch(asked, self._policies[action], known, self._schema)
             if len(answers) != len(requests):
                 raise ValueError(f"expected {len(requests)} answers, found {len(answers)}")
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
             return [self._error(f"could not be decided: {error}")] * len(requests)
         return [self._read(answer) for answer in answers]
 
@@ -130,25 +145,6 @@ class PolicyEngine:
     def reason(self, policy: str) -> str:
         """Return what the statement *policy* says about why it is there."""
         return str(self.statements.get(policy, {}).get("annotations", {}).get("reason", ""))
-
-
-def _named(cedar: Any, text: str) -> dict[str, Any]:
-    """Return the statements by their @id, which each must have and no two share."""
-    try:
-        parsed = json.loads(cedar.policies_to_json_str(text))
-    except ValueError as error:
-        raise UsageError(f"policy: does not parse: {error}") from None
-    if parsed["templates"]:
-        raise UsageError("policy: templates are not supported: write one statement for each case")
-    named: dict[str, Any] = {}
-    for statement in parsed["staticPolicies"].values():
-        name = statement.get("annotations", {}).get("id")
-        if not name:
-            raise UsageError(f'policy: a {statement["effect"]} has no name: write @id("…") before it')
-        if name in named:
-            raise UsageError(f"policy: two statements are called {name!r}")
-        named[name] = statement
-    return named
 
 
 def _can_be_about(statement: dict[str, Any], action: str) -> bool:

@@ -25,6 +25,12 @@ def resource_uid(dataset: str | None) -> Uid:
     return uid("Repository", REPOSITORY) if dataset is None else uid("Dataset", dataset)
 
 
+def declared(bundle: Bundle) -> set[tuple[str, str]]:
+    """Return (type, id) of everything that *bundle* names."""
+    found = json.loads(entities(bundle))
+    return {(item["uid"]["type"], item["uid"]["id"]) for item in found}
+
+
 def entities(bundle: Bundle) -> str:
     """Return everything that *bundle* names."""
     policy, found = bundle.policy, [_entity(uid("Repository", REPOSITORY))]

@@ -4,8 +4,10 @@ Values only. Evidence is what the caller has verified; what it does not know sta
 it is not met.
 """
 
-from dataclasses import dataclass, field
+import unicodedata
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
 ACTIONS = (
     "ListDatasets",
@@ -71,6 +73,24 @@ class Request:
     action: str
     dataset: str | None
     evidence: Evidence
+
+
+def nfc(text: str) -> str:
+    """Return *text* in the one form (NFC) in which names are compared: é is é, however it was typed."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def normal(request: Request) -> Request:
+    """Return *request* with all names in one form."""
+    who, seen = request.principal, request.evidence
+    names = (who.name, request.dataset or "", seen.region or "", seen.purpose or "", seen.node or "")
+    if all(map(str.isascii, names)):
+        return request
+    told: dict[str, Any] = {
+        name: nfc(text) for name in ("region", "purpose", "node") if (text := getattr(seen, name)) is not None
+    }
+    dataset = request.dataset and nfc(request.dataset)
+    return Request(Principal(who.kind, nfc(who.name)), request.action, dataset, replace(seen, **told))
 
 
 @dataclass(frozen=True, slots=True)

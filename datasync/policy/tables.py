@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 
 from datasync.errors import UsageError
-from datasync.policy.bundle import EVERYTHING, TABLE, Bundle, moment, read_toml
+from datasync.policy.bundle import EVERYTHING, TABLE, Bundle
 from datasync.policy.decide import PolicyEngine
 from datasync.policy.model import Decision, Evidence, Request, parse_principal
+from datasync.policy.toml import moment, read_toml
 
 ROWS = 100_000  # of one table
 FIELDS = 5

@@ -9,7 +9,7 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from datasync.cache.space import Limits, Reservation, Space
 from datasync.cache.sums import Sums
 from datasync.errors import NoSpace, UsageError
 from datasync.format.page import Page
-from datasync.model.entries import FILE, ChunkRef, Entry
+from datasync.model.entries import FILE, ChunkRef, Entry, StoredChunk
 from datasync.model.ids import DatasetId, SnapshotId
 from datasync.pull.batch import Batch, Start
 from datasync.pull.crew import Crew, size_for
@@ -139,9 +139,8 @@ def warm_view(
         destination = ViewDestination(tree, objects)
         run = _Run(dataset, snapshot, report, selection)
         try:
-            run.prepare(destination.accept, destination.adopt)
+            run.prepare(destination.accept, destination.adopt, lambda: run.hire(tree, objects, lock_fd))
             run.reserved = space.reserve(run.plan.bytes + BLOCK_BYTES * run.plan.files, view, waiting)
-            run.hire(tree, objects, lock_fd)
             run.transfer(destination, objects.write_back, sums)
             destination.complete(run.plan)
             destination.complete_root(snapshot.body.root)
@@ -183,11 +182,22 @@ class _Run:
             self._placer.close()
         self.plan.close()
 
-    def prepare(self, accept: Callable[[Entry, Plan], bool], adopt: Callable[[Entry, bytes], bool]) -> None:
-        """Read the manifest; make what needs no fetch and plan the rest."""
+    def prepare(
+        self,
+        accept: Callable[[Entry, Plan], bool],
+        adopt: Callable[[Entry, bytes], bool],
+        hire: Callable[[], None] | None = None,
+    ) -> None:
+        """Read the manifest; make what needs no fetch and plan the rest.
+
+        *hire* is called once, when there are small files enough for workers: they start while the rest is planned.
+        """
         for entry, page in self._reader.entries():
             for chosen in self.selection.chosen(entry):
                 self._prepare(chosen, page, accept, adopt)
+            if hire is not None and size_for(self.plan.small_files):
+                hire()
+                hire = None
             self._tick()
 
     def _prepare(
@@ -199,12 +209,18 @@ class _Run:
         if not accept(entry, self.plan):
             self._kept += entry.kind == FILE
             return
-        digest = file_id(self._reader.id_key, entry, (chunk.id for chunk in self._reader.chunks(entry, page)))
+        chunks = self._chunks(entry, page)
+        digest = file_id(self._reader.id_key, entry, (chunk.id for chunk in chunks))
         if adopt(entry, digest):
             self._kept += 1
             return
         priority = self.selection.priority(entry.path)
-        self.plan.want(entry, digest, self._reader.chunks(entry, page), priority)  # chunk lists: read twice, never held
+        self.plan.want(entry, digest, self._chunks(entry, page) if entry.lists else chunks, priority)
+
+    def _chunks(self, entry: Entry, page: Page) -> Iterable[StoredChunk]:
+        """Return the chunks of a file; those in chunk lists come one by one, are read twice and never held."""
+        found = self._reader.chunks(entry, page)
+        return found if entry.lists else list(found)
 
     def check_space(self, where: Path) -> None:
         """Raise `NoSpace` before anything is fetched that can not be kept."""
@@ -217,11 +233,10 @@ class _Run:
             )
 
     def hire(self, staging: Tree, objects: Objects, lock_fd: int) -> None:
-        """Start processes for the small files, where there are enough of them."""
-        if size := size_for(self.plan.small_files):
-            fds = (self._slots.fd, staging.root_fd, objects.fd, lock_fd)
-            with contextlib.suppress(OSError):  # no process can be started here: threads do the work
-                self._crew = Crew(size, fds, Start(self._fetcher.id_key, objects.reflinks))
+        """Start processes for the small files."""
+        fds = (self._slots.fd, staging.root_fd, objects.fd, lock_fd)
+        with contextlib.suppress(OSError):  # no process can be started here: threads do the work
+            self._crew = Crew(size_for(self.plan.small_files), fds, Start(self._fetcher.id_key, objects.reflinks))
 
     def transfer(
         self,

@@ -29,6 +29,7 @@ CREATE TABLE groups (link BLOB PRIMARY KEY, path BLOB) WITHOUT ROWID;
 """
 
 JOB_CHUNKS = 2_048  # of one job at most: a pack may hold 16,384 small files, and several jobs are in memory
+INSERT_ROWS = 2_000  # given to SQLite at once: a statement for each file costs twice as much
 JOB_BYTES = 16 * MIB  # of one job, from its first wanted byte to its last: while one is opened, others are fetched
 
 Xattrs = tuple[tuple[bytes, bytes], ...]
@@ -75,6 +76,8 @@ class Plan:
         self.bytes = 0
         self.small_files = 0
         self._rows = 0
+        self._new_files: list[tuple[object, ...]] = []
+        self._new_wanted: list[tuple[object, ...]] = []
         self._priority = self._last_priority = 0
 
     def close(self) -> None:
@@ -87,13 +90,22 @@ class Plan:
         self._last_priority = max(self._last_priority, priority)
         n, before = self.files, self._rows
         self.files += 1
-        self._db.executemany("INSERT INTO wanted VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._wanted(n, entry, chunks))
+        for row in self._wanted(n, entry, chunks):
+            self._new_wanted.append(row)
+            if len(self._new_wanted) >= INSERT_ROWS:
+                self._insert()
         self.small_files += self._rows - before == 1
         xattrs = _encode(entry.xattrs) if entry.xattrs else b""
-        self._db.execute(
-            "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (n, entry.path, entry.size, entry.mode, entry.mtime, file_id, self._rows - before, xattrs, not entry.holes),
-        )
+        row = (n, entry.path, entry.size, entry.mode, entry.mtime, file_id, self._rows - before, xattrs)
+        self._new_files.append((*row, not entry.holes))
+        if len(self._new_files) >= INSERT_ROWS:
+            self._insert()
+
+    def _insert(self) -> None:
+        self._db.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._new_files)
+        self._db.executemany("INSERT INTO wanted VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._new_wanted)
+        self._new_files.clear()
+        self._new_wanted.clear()
 
     def _wanted(self, n: int, entry: Entry, chunks: Iterable[StoredChunk]) -> Iterator[tuple[object, ...]]:
         position, holes = 0, iter(entry.holes)
@@ -144,11 +156,13 @@ class Plan:
 
     def empty_files(self) -> Iterator[PlannedFile]:
         """Yield the files that have no data at all: empty, or one hole."""
+        self._insert()
         for row in self._db.execute("SELECT * FROM files WHERE chunks = 0 ORDER BY n"):
             yield PlannedFile(*row)
 
     def jobs(self) -> Iterator[Job]:
         """Yield the ranges to fetch, pack by pack: by priority, then in the order of first use."""
+        self._insert()
         self._db.execute("CREATE INDEX wanted_order ON wanted (pack, offset)")
         for n, ref in self._db.execute("SELECT n, ref FROM packs ORDER BY priority, n"):
             yield from self._pack_jobs(n, _pack_ref.decode(ref))

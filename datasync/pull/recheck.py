@@ -7,11 +7,12 @@ Yields what is wrong and goes on. Raises only when the manifest itself can not b
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from datasync.cache.beneath import Tree
 from datasync.cache.faults import shown
+from datasync.cache.kernel import entries_in
 from datasync.cache.objects import read_only
 from datasync.crypto.hashing import keyed_hash
 from datasync.errors import DatasyncError
@@ -24,6 +25,8 @@ from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import Snapshot
 
 HOLE_READ_BYTES = 1 * MIB
+Read = Callable[[int, int, int], memoryview]
+"""fd, length, position: returns what is there."""
 _FORMATS = {FILE: stat.S_IFREG, DIRECTORY: stat.S_IFDIR}
 
 
@@ -42,19 +45,26 @@ def recheck(
     *,
     subset: tuple[str, ...] = (),
     clean: frozenset[int] = frozenset(),
+    pace: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Damage]:
     """Yield everything in the view *tree* that differs from *snapshot*, or from the *subset* of it that the view has.
 
     Files whose inode is in *clean* were compared with their record just now: their bytes are not read again.
+    *pace* is called with the bytes of each read before it, and may wait.
     """
     reader = ManifestReader(dataset.history, snapshot)
     buffer = memoryview(bytearray(CHUNK_BYTES))
+
+    def read(fd: int, length: int, position: int) -> memoryview:
+        pace(length)
+        return buffer[: os.preadv(fd, [buffer[:length]], position)]
+
     selection, wanted = Selection(subset), 0
     for listed, page in reader.entries():
         for entry in selection.chosen(listed):
             wanted += 1
             found = list(reader.chunks(entry, page)) if entry.kind == FILE else []
-            why = _entry(tree, entry, found, reader.id_key, buffer, clean)
+            why = _entry(tree, entry, found, reader.id_key, read, clean)
             if why:
                 digest = file_id(reader.id_key, entry, (c.id for c in found)) if entry.kind == FILE else b""
                 yield Damage(entry.path, why, digest)
@@ -68,7 +78,7 @@ def _entry(
     entry: Entry,
     chunks: list[StoredChunk],
     id_key: bytes,
-    buffer: memoryview,
+    read: Read,
     clean: frozenset[int],
 ) -> str:
     try:
@@ -85,32 +95,32 @@ def _entry(
             return f"expected mode {read_only(entry.mode):04o}, found {stat.S_IMODE(status.st_mode):04o}"
         if entry.kind != FILE or (status.st_ino in clean and status.st_size == entry.size):
             return ""
-        return _file(tree, entry, status, chunks, id_key, buffer)
+        return _file(tree, entry, status, chunks, id_key, read)
     except DatasyncError as error:
         return str(error)
 
 
 def _file(
-    tree: Tree, entry: Entry, status: os.stat_result, chunks: list[StoredChunk], id_key: bytes, buffer: memoryview
+    tree: Tree, entry: Entry, status: os.stat_result, chunks: list[StoredChunk], id_key: bytes, read: Read
 ) -> str:
     if status.st_size != entry.size:
         return f"expected {entry.size} bytes, found {status.st_size}"
     fd = tree.open_file(entry.path)
     try:
-        return _content(fd, entry, chunks, id_key, buffer)
+        return _content(fd, entry, chunks, id_key, read)
     except OSError as error:
         return f"it cannot be read: {error.strerror} ({shown(entry.path)})"
     finally:
         os.close(fd)
 
 
-def _content(fd: int, entry: Entry, chunks: list[StoredChunk], id_key: bytes, buffer: memoryview) -> str:
+def _content(fd: int, entry: Entry, chunks: list[StoredChunk], id_key: bytes, read: Read) -> str:
     position, holes = 0, list(entry.holes)
     for chunk in chunks:
         while holes and holes[0][0] == position:
             position += holes.pop(0)[1]
-        view = buffer[: chunk.raw]
-        if os.preadv(fd, [view], position) != chunk.raw or keyed_hash(id_key, view) != chunk.id:
+        view = read(fd, chunk.raw, position)
+        if len(view) != chunk.raw or keyed_hash(id_key, view) != chunk.id:
             return f"its bytes from {position} on are not the snapshot's"
         position += chunk.raw
     for offset, length in entry.holes:
@@ -137,7 +147,7 @@ def _count(tree: Tree) -> int:
     count, pending = 0, [b""]
     while pending:
         path = pending.pop()
-        with tree.subtree(path) as directory, os.scandir(directory.root_fd) as found:
+        with tree.subtree(path) as directory, entries_in(directory.root_fd) as found:
             for item in found:
                 count += 1
                 if item.is_dir(follow_symlinks=False):

@@ -50,9 +50,10 @@ class ViewDestination:
         """Take the file from the objects; False when it has to be fetched."""
         if self.ids is not None:
             self.ids += file_id
-        return self._objects.has(FileId(file_id), entry.size) and self._objects.adopt(
-            FileId(file_id), self._tree, entry.path
-        )
+        found = FileId(file_id)
+        if not self._objects.may_have(found):
+            return False
+        return self._objects.has(found, entry.size) and self._objects.adopt(found, self._tree, entry.path)
 
     def complete(self, plan: Plan) -> None:
         """Give directories their modes and times, children first."""

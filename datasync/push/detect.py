@@ -2,7 +2,8 @@
 
 A page whose every entry is as before is passed on whole, so an unchanged million files costs no encoding. A file counts
 as unchanged when size, mtime, ctime, inode and mode are those of the record, and neither time lies within 2 s of that
-record's scan or after it (racy: such a file is read again). Pure.
+record's scan or after it (racy: such a file is read again). What moved within the source is counted, so that a rename
+is no loss. Pure.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 
 from datasync.format.page import Page
 from datasync.model.entries import FILE, Entry, sort_key
+from datasync.push.moves import Moves
 from datasync.push.record import FileStat, PageRow
 from datasync.push.scan import Found
 
@@ -49,6 +51,7 @@ class Changes:
     changed: int = 0
     removed: int = 0
     known: int = field(default=0)
+    moves: Moves = field(default_factory=Moves)
 
 
 Item = SamePage | SameEntry | Changed
@@ -92,8 +95,13 @@ class _Merge:
         found = self._next
         assert found is not None
         self._changes.added += 1
+        if self._changes.known:
+            self._came(found)
         self._step()
         return Changed(found, None)
+
+    def _came(self, found: Found) -> None:
+        self._changes.moves.came(found.inode, found.mtime, found.size, found.kind)
 
     def page(self, row: PageRow, following: bytes | None) -> Iterator[Item]:
         """Yield the items in the range of *row*, which ends before the key *following*."""
@@ -121,6 +129,7 @@ class _Merge:
             key = sort_key(entry.path)
             if self._next is None or self._key > key:
                 self._changes.removed += 1
+                self._changes.moves.gone(stats[index].inode, entry.mtime, entry.size, entry.kind)
                 index += 1
             elif self._key < key:
                 yield self._new()
@@ -136,6 +145,8 @@ class _Merge:
         if same:
             return before
         self._changes.changed += 1
+        if found.inode != before.stat.inode:  # renamed to a path that was taken
+            self._came(found)
         return Changed(found, before)
 
     def _same(self, found: Found, entry: Entry, stat: FileStat, racy: int) -> bool:

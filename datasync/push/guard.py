@@ -64,6 +64,8 @@ def check_loss(
             "pass --allow-empty if it is meant to be"
         )
     lost = max(changes.removed, known - changes.found)
+    if lost > FEW_ENTRIES and changes.removed:
+        lost = max(changes.removed - changes.moves.count(), known - changes.found)
     moved = mark is not None and mark.device != tree.root_stat.st_dev
     share = min(OTHER_DEVICE_LOSS, max_loss) if moved else max_loss
     if lost > FEW_ENTRIES and lost > share * known:

@@ -13,7 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from datasync.chunker import Cutter, cdc, fixed
-from datasync.errors import StorageUnavailable, UsageError
+from datasync.errors import UsageError
 from datasync.format import pack as packs
 from datasync.format.snapshot import PageRef, Source, Totals, write_page_lists
 from datasync.model.entries import FILE, Entry, ListRef, PackRef, StoredChunk
@@ -35,7 +35,7 @@ from datasync.push.record import FileStat, Record, SourceMark
 from datasync.push.scan import Skipped, scan
 from datasync.push.source import SourceTree
 from datasync.push.store import PackStore
-from datasync.push.sync import GRACE_MS, Baseline, synchronise
+from datasync.push.sync import Baseline, synchronise
 from datasync.push.waiting import Batch, Waiting
 from datasync.repository.manifest import stored_chunk
 from datasync.repository.repository import OpenDataset
@@ -368,11 +368,6 @@ class _Run:
             return newest, False
         lists = write_page_lists(pages)
         body = body_of(self._dataset, self._source, self._options, root, self.totals, manifest, lists)
-        if time.time_ns() - self._scanned > GRACE_MS // 2 * 1_000_000:
-            raise StorageUnavailable(
-                "the push took more than half of prune's grace time: "
-                "run the same line again, it goes on from its journal"
-            )
         history.check_current()
         snapshot = history.commit(body, lists, lambda: self._baseline.check_condemned(pages, self._record))
         self._finish(pages, snapshot)

@@ -134,6 +134,14 @@ class Record:
             self._db.execute("DELETE FROM chunks WHERE pack NOT IN (SELECT n FROM packs)")
             self._packs.clear()
 
+    def forget_chunks(self) -> None:
+        """Drop where chunks and chunk lists are stored, the journal excepted; the last snapshot's pages stay."""
+        with self._lock, self._db:
+            self._db.execute("DELETE FROM lists")
+            self._db.execute("DELETE FROM packs WHERE committed = 1")
+            self._db.execute("DELETE FROM chunks WHERE pack NOT IN (SELECT n FROM packs)")
+            self._packs.clear()
+
     # pages of the last snapshot
 
     def pages(self) -> Iterator[PageRow]:
@@ -239,7 +247,7 @@ class Record:
             )
             n = self._db.execute("SELECT n FROM packs WHERE id = ?", (pack.id,)).fetchone()[0]
             self._db.executemany(
-                "INSERT OR IGNORE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?)", ((c[0], n, *c[1:]) for c in chunks)
+                "INSERT OR IGNORE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?)", ((c[0], n, *c[1:]) for c in sorted(chunks))
             )
 
     def list_place(self, list_id: bytes) -> tuple[ListRef, PackRef] | None:

@@ -30,17 +30,28 @@ GRACE_MS = 14 * DAY_MS  # prune deletes a condemned pack after this time
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The newest snapshot, how many entries it has of this source, and the condemned list that was read."""
+    """The newest snapshot, how many entries it has of this source, the condemned list that was read, and since when
+    (ms) this push relies on it.
+    """
 
     dataset: OpenDataset
     newest: Snapshot | None
     entries_of_source: int
     condemned_number: int
+    began: int
 
     def check_condemned(self, pages: Sequence[tuple[PageRef, PackRef]], record: Record) -> None:
-        """Raise `StorageUnavailable` when a pack that this push relies on was condemned since it began;
-        the next try stores it anew.
+        """Raise `StorageUnavailable` when a pack that this push relies on was condemned since it began, or may have
+        been: the next try stores it anew.
         """
+        self._check_list(pages, record)
+        if _now() - self.began > GRACE_MS // 2:  # after the list: a machine may sleep at any moment before
+            raise StorageUnavailable(
+                "the push took more than half of prune's grace time: "
+                "run the same line again, it goes on from its journal"
+            )
+
+    def _check_list(self, pages: Sequence[tuple[PageRef, PackRef]], record: Record) -> None:
         number, condemned = condemned_packs(self.dataset.history)
         if number == self.condemned_number:
             return
@@ -58,24 +69,31 @@ class Baseline:
 
 def synchronise(dataset: OpenDataset, record: Record, root: Path) -> Baseline:
     """Check the record against the repository and return what the push starts from."""
-    history = dataset.history
+    history, now = dataset.history, _now()
     newest = history.latest()
     number, condemned = condemned_packs(history)
-    mark, now = record.mark, int(time.time() * 1000)
+    mark = record.mark
     reliable = (
         mark is not None and newest is not None and (mark.snapshot == newest.id or now - mark.checked < GRACE_MS // 2)
     )
+    stale = mark is not None and reliable and now - mark.checked >= GRACE_MS // 2
     if not reliable:
         record.forget(keep_journal=history.reads)
+    elif stale:  # the newest snapshot vouches for its own packs; others may have been condemned and deleted since
+        record.forget_chunks()
     _check_journal(dataset, record, now)
     if condemned:
         record.drop_packs(sorted(condemned))
         if record.relies_on(condemned):
             record.forget(keep_journal=True)
             reliable = False
-    if not reliable and newest is not None and history.reads and not newest.body.id_key:
+    if (stale or not reliable) and newest is not None and history.reads and not newest.body.id_key:
         _learn(dataset, newest, record, condemned)
-    return Baseline(dataset, newest, _entries_of(newest, root), number)
+    return Baseline(dataset, newest, _entries_of(newest, root), number, now)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
 
 
 def _entries_of(newest: Snapshot | None, root: Path) -> int:

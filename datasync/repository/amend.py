@@ -7,25 +7,24 @@ trust root. A crash between two leaves a state that every reader accepts; the sa
 """
 
 import base64
-import binascii
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from datasync.crypto.signatures import SigningKey
 from datasync.errors import AlreadyExists, FormatError, IntegrityError, NotAuthorized
 from datasync.format import signed as plain
 from datasync.format.keyset import read_keyset, write_keyset
 from datasync.format.signed import Signature, Signed, read_signed, write_plain, write_signed
-from datasync.format.trust import OWNER, PUSH_ONLY, WRITER, TrustRoot, read_trust, write_trust
-from datasync.repository import condemned, numbered, policies, tags
+from datasync.format.trust import OWNER, TrustRoot, read_trust, write_trust
+from datasync.repository import condemned, forgotten, numbered, policies, tags
+from datasync.repository.forbidden import forbidden
 from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import History, KeysMoved
-from datasync.repository.succession import Change, mark_removed
+from datasync.repository.succession import Change
 from datasync.repository.trust import check_signatures
 
 FORMAT = "datasync-proposal"
-REMARKS = 8  # pushes of a removed writer that slip in between while it is removed
 Reopen = Callable[[], OpenDataset]
 
 
@@ -110,7 +109,7 @@ def read_proposal(text: str, what: str) -> Proposal:
             raise ValueError("another format")
         parts = {name: base64.b64decode(fields[name], validate=True) for name in ("keyset", "trust") if name in fields}
         dataset = bytes.fromhex(fields["dataset"])
-    except (ValueError, KeyError, TypeError, binascii.Error):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise FormatError(f"{what}: expected a proposal that `datasync key` wrote, found something else") from None
     signed = {name: read_signed(data, f"{what}: {name}") for name, data in parts.items()}
     for name, part in signed.items():
@@ -118,26 +117,37 @@ def read_proposal(text: str, what: str) -> Proposal:
     return Proposal(dataset, signed.get("keyset"), signed.get("trust"))
 
 
-def check_proposal(dataset: OpenDataset, proposal: Proposal) -> None:
-    """Refuse a proposal that does not follow the dataset's present state."""
+def remaining(dataset: OpenDataset, proposal: Proposal) -> Proposal:
+    """Return what is left of a proposal whose storing was interrupted: no keyset, where that is the present one."""
+    if proposal.trust is not None and proposal.change.keyset == dataset.keyset.keyset:
+        return Proposal(proposal.dataset, None, proposal.trust)
+    return proposal
+
+
+def check_proposal(dataset: OpenDataset, proposal: Proposal, *, begun: bool = False) -> None:
+    """Refuse a proposal that does not follow the dataset's present state, lacks a part, or does what no change may do;
+    *begun*: its keyset is stored already.
+    """
     change = proposal.change
     if proposal.dataset != dataset.id or change == Change(None, None):
-        raise IntegrityError(f"the proposal is not for dataset {dataset.name!r}")
+        raise IntegrityError(f"the proposal is not for dataset {dataset.name!r}: ask who made it for the right file")
     keyset, root = change.keyset, change.trust
     follows = (keyset is None or (keyset.dataset, keyset.previous) == (dataset.id, dataset.keyset.digest)) and (
         root is None or (root.dataset, root.previous) == (dataset.id, dataset.trusted.digest)
     )
-    owners, now = dataset.trusted.root.with_role(OWNER), dataset.trusted.root
-    if (
-        root is not None
-        and keyset is None
-        and (root.threshold > now.threshold or owners.keys() - root.with_role(OWNER))
-    ):
+    if root is not None and keyset is None and not begun and _needs_keyset(dataset.trusted.root, root):
         raise IntegrityError(
             "the proposal lacks the keyset that goes with its trust root: the present one would lack signatures"
         )
     if not follows:
         raise IntegrityError(f"the proposal does not follow the present keys of dataset {dataset.name!r}: make it anew")
+    why = forbidden(dataset, change)
+    if why:
+        raise IntegrityError(f"the proposal {why}: do not sign it, ask who made it")
+
+
+def _needs_keyset(now: TrustRoot, root: TrustRoot) -> bool:
+    return root.threshold > now.threshold or bool(now.with_role(OWNER).keys() - root.with_role(OWNER))
 
 
 # storing
@@ -179,42 +189,14 @@ def _removes(before: TrustRoot, after: TrustRoot) -> bool:
 
 
 def reissue(history: History) -> None:
-    """Write head, tags, condemned list and policy anew: sealed in the present epoch, signed by this identity."""
+    """Write head, tags, condemned list, forgotten object and policy anew: sealed in the present epoch, signed by this
+    identity.
+    """
     newest = history.latest()
     if newest is not None:
         history.publish(newest, anew=True)
     tags.reissue(history)
     condemned.reissue(history)
+    forgotten.reissue(history)
     policies.reissue(history)
     history.evidence.save()
-
-
-def settle_removals(before: OpenDataset, after: OpenDataset, signer: SigningKey, reopen: Reopen) -> OpenDataset:
-    """Accept what a removed writer did while it was being removed, as the trust root *before* allowed: its mark moves
-    to the newest snapshot, and its head, tags or condemned list are signed anew.
-    """
-    for _ in range(REMARKS):
-        then = replace(after.history, trusted=before.trusted)
-        newest = then.latest()
-        marks = [item.removed[0] for item in after.trusted.root.principals if item.removed is not None]
-        if not marks:
-            return after
-        writers = after.trusted.root.with_role(WRITER | PUSH_ONLY)
-        if newest is not None and newest.body.seq > max(marks) and newest.signer not in writers:
-            change = Change(None, mark_removed(after, newest))
-            after = store(after, propose(after, change, signer), reopen)
-        elif _accepted(after.history):
-            return after
-        reissue(replace(after.history, trusted=before.trusted))
-    return after
-
-
-def _accepted(history: History) -> bool:
-    """Tell whether the newest head, tags and condemned list are of who may sign them."""
-    try:
-        history.head()
-        tags.read_all(history)
-        condemned.read_list(history)
-    except IntegrityError:
-        return False
-    return True

@@ -21,6 +21,7 @@ from datasync.format.page import Page
 from datasync.format.snapshot import PageRef
 from datasync.model.entries import FILE, ChunkRef, ListRef, PackRef, StoredChunk
 from datasync.model.limits import PACK_BYTES
+from datasync.repository.forgotten_table import Gone
 from datasync.repository.id_set import IdSet
 from datasync.repository.keyring import Keyring
 from datasync.repository.manifest import ManifestReader, stored_chunk
@@ -54,6 +55,7 @@ class CheckResult:
     read_packs: int = 0
     read_bytes: int = 0
     unreferenced_packs: int = 0
+    forgotten: int = 0
     problems: list[str] = field(default_factory=list)
 
 
@@ -99,7 +101,7 @@ class _Check:
             self.result.problems.append(text if what in text else f"{what}: {text}")
 
     def _snapshots(self) -> Iterator[Snapshot]:
-        above: Snapshot | None = None
+        above: tuple[int, bytes, str] | None = None  # seq, the id that it follows, and its name
         try:
             line = self._history.line()
         except IntegrityError as error:
@@ -113,17 +115,40 @@ class _Check:
                 self.result.problems.append(str(error))
                 above = None
                 continue
-            if above is not None and above.body.seq == item.number + 1 and above.body.previous != snapshot.id:
-                self.result.problems.append(f"{item.name}: {above.name} follows another snapshot: history was forked")
-            above = snapshot
+            if above is not None:
+                self._check_line(above, item.number, snapshot.id)
+            above = snapshot.body.seq, snapshot.body.previous, snapshot.name
             yield snapshot
 
+    def _check_line(self, above: tuple[int, bytes, str], number: int, found: bytes) -> None:
+        """What *above* follows is the snapshot *found*, through those between them that were forgotten."""
+        seq, previous, name = above
+        while seq - 1 > number:
+            gone = self._history.forgotten.find(seq - 1)
+            if gone is None:
+                return  # a missing one is told by its number
+            seq, previous = seq - 1, self._follow(gone, previous, name)
+            name = f"snapshot {gone.seq} (forgotten)"
+        if seq == number + 1 and previous != found:
+            self.result.problems.append(
+                f"{self._history.prefix('snapshots')}{numbered_name(number)}: {name} follows another snapshot: "
+                "history was forked"
+            )
+
+    def _follow(self, gone: Gone, previous: bytes, name: str) -> bytes:
+        if gone.id != previous:
+            self.result.problems.append(f"snapshot {gone.seq} (forgotten): {name} follows another: history was forked")
+        return gone.previous
+
     def _check_numbers(self, line: Sequence[NumberedObject]) -> None:
-        """Every number from 1 on is there, once: none is ever deleted."""
+        """Every number from 1 on is there, once, or was forgotten: none is deleted otherwise."""
         for above, below in pairwise(line):
             if above.number == below.number:
                 self.result.problems.append(f"{above.name} and {below.name}: two snapshots have number {above.number}")
-        missing = sorted(set(range(1, line[0].number if line else 1)) - {item.number for item in line})
+        there = {item.number for item in line}
+        missing = [number for number in range(1, line[0].number if line else 1) if number not in there]
+        missing = [number for number in missing if self._history.forgotten.find(number) is None]
+        self.result.forgotten = self._history.forgotten.count()
         for number in missing[:MISSING_NAMED]:
             name = self._history.prefix("snapshots") + numbered_name(number)
             self.result.problems.append(f"{name}: snapshot {number} is not in the repository: it was deleted")

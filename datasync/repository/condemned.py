@@ -1,7 +1,8 @@
 """Condemned packs: the newest list, on which no writer relies, and the next one (docs/format.md, section 12)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from datasync.crypto.signatures import SigningKey
 from datasync.errors import AlreadyExists, IntegrityError, NotAuthorized
 from datasync.format import pack as packs
 from datasync.format.control import Condemned, read_condemned
@@ -11,7 +12,10 @@ from datasync.model.ids import ZERO_ID
 from datasync.model.limits import PACK_BYTES
 from datasync.repository import numbered
 from datasync.repository.control import open_control, seal_control
-from datasync.repository.snapshots import COMMIT_TRIES, History
+from datasync.repository.snapshots import COMMIT_TRIES, DAY_MS, History
+
+GRACE_MS = 14 * DAY_MS  # a condemned pack is deleted after this time at the earliest
+LISTED_PACKS = 80_000  # of one list: its body is one chunk of at most 4 MiB, 45 bytes a pack
 
 NOBODY = Condemned(ZERO_ID, 0, ZERO_ID, 0, ())
 
@@ -42,25 +46,59 @@ def condemned_packs(history: History) -> tuple[int, frozenset[bytes]]:
     return found.number, frozenset(pack for pack, _ in found.packs)
 
 
-def condemn(history: History, added: Iterable[bytes], removed: Iterable[bytes] = ()) -> None:
-    """Write the next list: the newest one with *added* from now on, and without *removed*, which are deleted."""
-    signer = history.signer
-    if signer is None:
-        raise NotAuthorized("condemned packs: listing them needs an identity")
+def condemn(
+    history: History, added: Iterable[bytes], removed: Iterable[bytes] = (), *, restarted: Iterable[bytes] = ()
+) -> Condemned:
+    """Write the next list and return it: the newest one with *added* from now on, with the time of those *restarted*
+    begun anew, and without *removed*, which are gone.
+    """
+    new, again, gone = list(added), list(restarted), list(removed)
     for _ in range(COMMIT_TRIES):
         before, digest = read_list(history)
         now = history.now()
-        listed = dict.fromkeys(added, now) | dict(before.packs)
-        for pack in removed:
+        room = max(0, LISTED_PACKS - len(before.packs))
+        listed = dict.fromkeys(new[:room], now) | dict(before.packs)
+        listed |= {pack: now for pack in again if pack in listed}
+        for pack in gone:
             listed.pop(pack, None)
-        body = encode(Condemned(history.dataset, before.number + 1, digest, now, tuple(sorted(listed.items()))))
-        data = seal_control(history.keyring.sealing(packs.CONDEMNED), packs.CONDEMNED, body, signer)
-        try:
-            numbered.create(history.store, history.prefix("condemned"), before.number + 1, data, hashed=history.hashed)
-        except AlreadyExists:
-            continue
-        return
+        if (made := _create(history, before.number + 1, digest, now, listed)) is not None:
+            return made
     raise IntegrityError(f"condemned packs: lost {COMMIT_TRIES} races for the next list")
+
+
+def set_times(history: History, packs_since: Iterable[tuple[bytes, int]]) -> Condemned:
+    """Write the next list with other times (ms) for packs that are on it: those of the store's own clock."""
+    wanted = dict(packs_since)
+    for _ in range(COMMIT_TRIES):
+        before, digest = read_list(history)
+        listed = {pack: wanted.get(pack, since) for pack, since in before.packs}
+        if (found := _create(history, before.number + 1, digest, history.now(), listed)) is not None:
+            return found
+    raise IntegrityError(f"condemned packs: lost {COMMIT_TRIES} races for the next list")
+
+
+def _create(history: History, number: int, previous: bytes, now: int, listed: Mapping[bytes, int]) -> Condemned | None:
+    """Create list *number*; None when another writer was first."""
+    made = Condemned(history.dataset, number, previous, now, tuple(sorted(listed.items())))
+    data = seal_control(
+        history.keyring.sealing(packs.CONDEMNED), packs.CONDEMNED, encode(made), require_signer(history)
+    )
+    try:
+        numbered.create(history.store, history.prefix("condemned"), number, data, hashed=history.hashed)
+    except AlreadyExists:
+        return None
+    return made
+
+
+def require_signer(history: History) -> SigningKey:
+    """Return the key that signs lists; `NotAuthorized` for who neither owns nor writes."""
+    signer = history.signer
+    if signer is None or signer.public not in history.trusted.root.with_role(OWNER | WRITER, at=history.now()):
+        raise NotAuthorized(
+            f"dataset {history.dataset.hex()[:16]}: condemning packs needs an owner or writer, this identity is none: "
+            "ask an owner"
+        )
+    return signer
 
 
 def reissue(history: History) -> None:

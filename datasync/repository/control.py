@@ -13,7 +13,15 @@ from datasync.repository.keyring import Keyring, SealingKeys
 from datasync.repository.packs import Piece, open_pack, seal_pack
 from datasync.repository.trust import check_signatures
 
-SIGN_KINDS = {3: "snapshot", 4: "head", 5: "tags", 6: "relocation", 7: "condemned", 8: "policy"}
+SIGN_KINDS = {
+    3: "snapshot",
+    4: "head",
+    5: "tags",
+    6: "relocation",
+    7: "condemned",
+    8: "policy",
+    9: "forgotten",
+}
 
 
 @dataclass(frozen=True, slots=True)

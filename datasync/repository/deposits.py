@@ -7,7 +7,6 @@ and after any new condemned list sends everything again. Readers check all of th
 last snapshot lies in one local file.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from datasync.crypto.aead import PackOpener
 from datasync.crypto.hashing import hash_bytes
 from datasync.crypto.kdf import FixedKeys, derive, random_key
 from datasync.crypto.recipients import HYBRID, Recipient
-from datasync.errors import AlreadyExists, FormatError, IntegrityError, RollbackError, WrongKey
+from datasync.errors import AlreadyExists, FormatError, IntegrityError, WrongKey
 from datasync.format import pack as packs
 from datasync.format.control import Head
 from datasync.format.encoding import Record, decode, encode
@@ -29,6 +28,7 @@ from datasync.model.limits import PACK_BYTES
 from datasync.repository import numbered
 from datasync.repository.control import seal_control, signed_body
 from datasync.repository.keyring import Keyring, SealingKeys
+from datasync.repository.local import replace_file
 from datasync.repository.snapshots import COMMIT_TRIES, HEAD_LIFE_MS, History, Snapshot
 
 
@@ -109,15 +109,20 @@ class Deposits(History):
         newest = self._numbers("snapshots")
         seen = self.evidence.known.snapshot[0]
         if newest < seen:
-            raise RollbackError(
+            raise self.evidence.refusal(
                 f"dataset {self.dataset.hex()[:16]}: this machine has made or seen snapshot {seen}, the store offers "
-                f"{newest} as the newest: it was rolled back"
+                f"{newest} as the newest: it was rolled back",
+                {},
             )
         if kept is None or kept.condemned != self._numbers("condemned"):
             return None
         found = numbered.find(self.store, self.prefix("snapshots"), kept.body.seq)
+        if not found and newest > kept.body.seq and self._numbers("forgotten"):
+            return None  # it may have been forgotten; which ones were is sealed to readers
         if not any(hash_bytes(numbered.read(self.store, item, limit=PACK_BYTES)) == kept.id for item in found):
-            raise RollbackError(f"snapshot {kept.body.seq}: this machine made it, the store has another or none there")
+            raise self.evidence.refusal(
+                f"snapshot {kept.body.seq}: this machine made it, the store has another or none there", {}
+            )
         signer = self.require_writer()
         signed = signed_body(packs.SNAPSHOT, encode(kept.body), signer)
         return Snapshot(kept.id, kept.body, signer.public, list(kept.lists), kept.stored, signed)
@@ -168,7 +173,4 @@ class Deposits(History):
             return None  # the next push sends everything again
 
     def _save(self, kept: _Kept) -> None:
-        self.kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = self.kept.with_suffix(f".{os.getpid()}")
-        temporary.write_bytes(encode(kept))
-        os.replace(temporary, self.kept)
+        replace_file(self.kept, encode(kept))

@@ -15,20 +15,24 @@ from pathlib import Path
 
 from datasync.crypto.hashing import hash_bytes
 from datasync.errors import IntegrityError, RollbackError
+from datasync.repository.local import replace_file
 
 Mark = tuple[int, str]  # number and hash in hex
-MARKS = ("trust", "keyset", "snapshot", "policy")
+MARKS = ("trust", "keyset", "snapshot", "policy", "forgotten")
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The newest trust root, keyset, head, snapshot and policy accepted here, and the newest signed time in ms."""
+    """The newest trust root, keyset, head, snapshot, policy and forgotten object accepted here, and the newest signed
+    time in ms.
+    """
 
     trust: Mark = (0, "")
     keyset: Mark = (0, "")
     head: int = 0
     snapshot: Mark = (0, "")
     policy: Mark = (0, "")
+    forgotten: Mark = (0, "")
     time: int = 0
     pinned: bool = False
     name: str = ""
@@ -59,6 +63,7 @@ def merge(mine: Known, other: Known) -> Known:
         max(mine.head, other.head),
         _later("snapshot", mine.snapshot, other.snapshot),
         _later("policy", mine.policy, other.policy),
+        _later("forgotten object", mine.forgotten, other.forgotten),
         max(mine.time, other.time),
         mine.pinned or other.pinned,
         mine.name or other.name,
@@ -80,7 +85,7 @@ class Evidence:
     def _load(self) -> Known:
         try:
             fields = json.loads(self._path.read_text())
-            kept = MARKS if "policy" in fields else MARKS[:3]  # a file from before there were policies
+            kept = [key for key in MARKS if key in fields or key in MARKS[:3]]  # an older file has fewer
             marks = {key: (int(fields[key][0]), str(fields[key][1])) for key in kept}
             return Known(
                 **marks,
@@ -113,7 +118,12 @@ class Evidence:
 
     def note_policy(self, number: int, digest: bytes) -> None:
         """Accept this policy as the newest, or raise `RollbackError`."""
-        self.known = replace(self.known, policy=advance("policy", self.known.policy, (number, digest.hex())))
+        self.known = replace(self.known, policy=self._advance("policy", self.known.policy, (number, digest.hex())))
+
+    def note_forgotten(self, number: int, digest: bytes) -> None:
+        """Accept this forgotten object as the newest, or raise `RollbackError`."""
+        mark = self._advance("forgotten object", self.known.forgotten, (number, digest.hex()))
+        self.known = replace(self.known, forgotten=mark)
 
     def note_head(self, number: int, signed: bytes) -> None:
         """Accept this head as the newest, or raise `RollbackError`; *signed* is its signed body."""
@@ -134,14 +144,18 @@ class Evidence:
         folder = self._path.parent.parent / "refused"
         path = folder / f"{self._path.stem[:16]}-{hash_bytes(why.encode()).hex()[:16]}.json"
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not path.exists():  # the first time is what counts
-                temporary = path.with_suffix(f".{os.getpid()}")
-                temporary.write_text(text)
-                os.replace(temporary, path)
+                replace_file(path, text.encode())
         except OSError as error:  # the refusal stands all the same
             return RollbackError(f"{why} (the evidence could not be kept: {error.strerror})")
         return RollbackError(f"{why}; evidence: {path}")
+
+    def keep(self, name: str, data: bytes) -> Path:
+        """Keep the *data* of an object that is about to be deleted beside the refusals; return its file."""
+        digest = hash_bytes(data).hex()
+        path = self._path.parent.parent / "refused" / f"{name.replace('/', '_')}-{digest[:16]}"
+        replace_file(path, data)
+        return path
 
     def note_time(self, time: int) -> None:
         """Remember a verified signed time in ms."""
@@ -161,3 +175,14 @@ class Evidence:
             temporary.write_text(json.dumps(asdict(merged)))
             os.replace(temporary, self._path)
             self.known = merged
+
+
+class Glance(Evidence):
+    """The same state for who looks at what is not accepted yet: nothing of that is kept."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._path = evidence._path
+        self.known = evidence.known
+
+    def save(self) -> None:
+        """Keep nothing."""

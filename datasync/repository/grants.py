@@ -13,6 +13,8 @@ from datasync.format.signed import Signature
 from datasync.format.trust import OWNER, TrustRoot
 from datasync.repository.trust import check_signatures
 
+AHEAD_MS = 3600 * 1000  # how far an owner's clock may be ahead
+
 
 def issue(grant: Grant, issuer: SigningKey) -> str:
     """Return *grant* as the line that its machine gets."""
@@ -30,6 +32,8 @@ def check_grant(text: str, dataset: bytes, root: TrustRoot, nodes: frozenset[byt
         raise NotAuthorized(f"{what}: its issuer does not own dataset {dataset.hex()[:16]}")
     if grant.node not in nodes:
         raise NotAuthorized(f"{what}: it is bound to {signer_text(grant.node)[:16]}…, which is another machine's key")
+    if grant.issued > now + AHEAD_MS:
+        raise NotAuthorized(f"{what}: it was issued at {_time(grant.issued)}, which is to come: a clock is wrong")
     if now >= grant.until:
         raise NotAuthorized(f"{what}: it ended at {_time(grant.until)}: ask for a new one")
     return grant, issuer

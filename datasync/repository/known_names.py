@@ -1,10 +1,10 @@
 """Which dataset a name means on this machine: a cache beside the other local state; a damaged one is made anew."""
 
 import json
-import os
 from pathlib import Path
 
 from datasync.model.ids import ID_BYTES
+from datasync.repository.local import replace_file
 
 
 class KnownNames:
@@ -30,7 +30,4 @@ class KnownNames:
         self._write({key: value for key, value in self.all().items() if key != name})
 
     def _write(self, found: dict[str, bytes]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = self.path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps({name: dataset.hex() for name, dataset in found.items()}))
-        os.replace(temporary, self.path)
+        replace_file(self.path, json.dumps({name: dataset.hex() for name, dataset in found.items()}).encode())

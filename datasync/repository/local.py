@@ -5,6 +5,7 @@ verified is kept.
 """
 
 import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +13,20 @@ from typing import TypeVar
 from datasync.errors import IntegrityError
 
 Value = TypeVar("Value")
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put *data* at *path*, all or nothing, in a directory that only this user enters; other processes and threads may
+    do the same at the same time.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:16]}")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 class LocalCopies:
@@ -30,16 +45,10 @@ class LocalCopies:
         except (FileNotFoundError, IntegrityError):
             data = fetch()  # a damaged copy says nothing about the object
         value = verify(data)
-        self._keep(path, data)
+        replace_file(path, data)
         return value
 
     def drop(self, name: str) -> None:
         """Forget the copy of *name*."""
         if self._directory is not None:
             (self._directory / name.replace("/", "_")).unlink(missing_ok=True)
-
-    def _keep(self, path: Path, data: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_bytes(data)
-        os.replace(temporary, path)

@@ -69,6 +69,11 @@ class ManifestReader:
         wanted = [(pack, ref) for ref, pack in group]
         return group, read_chunks(self._store, self._keyring, packs.METADATA, self.id_key, wanted)
 
+    def page_places(self) -> Iterator[tuple[PageRef, PackRef]]:
+        """Yield where each page lies now, in order; reads none of them."""
+        for pair in self.snapshot.pages():
+            yield self._page_place(*pair)
+
     def entries(self) -> Iterator[tuple[Entry, Page]]:
         """Yield each entry with the page that holds it."""
         for _, _, page, _ in self.pages():
@@ -95,10 +100,15 @@ class ManifestReader:
 
     def _place(self, chunk: StoredChunk) -> StoredChunk:
         """Return *chunk* with the place that it has now."""
-        if self._moved is None or chunk.pack.epoch == self._keyring.epoch:
+        if self._moved is None:
+            return chunk
+        emptied = self._moved.has_emptied(chunk.pack.id)
+        if not emptied and chunk.pack.epoch == self._keyring.epoch:
             return chunk
         moved = self._moved.find(chunk.id)
-        if moved is None:
+        if moved is None or not (emptied or chunk.pack.epoch < moved.pack.epoch):
+            return chunk
+        if self._moved.has_emptied(moved.pack.id):  # an old entry, of a time when nothing needed the chunk any more
             return chunk
         return StoredChunk(chunk.id, chunk.raw, moved.stored, moved.form, moved.pack, moved.position, moved.offset)
 

@@ -5,7 +5,6 @@ who are owners still, as many as the trust root asks for, have signed it. Raises
 """
 
 import base64
-import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,7 +55,9 @@ def newest_policy(history: History, copies: LocalCopies = NOWHERE, *, fresh: boo
     item = numbered.newest(history.store, prefix)
     if item is None:
         if known[0]:
-            raise RollbackError(f"{prefix}: this machine has seen policy {known[0]}, the store has none")
+            raise history.evidence.refusal(
+                f"{prefix}: this machine has seen policy {known[0]}, the store has none: it was deleted", {}
+            )
         return None
     found = _read(history, copies, f"{prefix}{item.number}", item.number, item)
     before = history.evidence.known
@@ -185,7 +186,7 @@ def read_policy_proposal(text: str, what: str) -> PolicyProposal:
         if fields["format"] != PROPOSAL:
             raise ValueError("another format")
         dataset, data = bytes.fromhex(fields["dataset"]), base64.b64decode(fields["policy"], validate=True)
-    except (ValueError, KeyError, TypeError, binascii.Error):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise FormatError(f"{what}: expected a proposal that `datasync policy apply` wrote") from None
     signed = read_signed(data, what)
     check_signatures(signed, KIND, what)

@@ -14,7 +14,8 @@ import msgspec
 
 from datasync.model.entries import PackRef
 
-SCHEMA = 1
+SCHEMA = 2
+EMPTIED_REMEMBERED = 4096  # packs that were asked for
 _TABLES = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
@@ -22,6 +23,7 @@ CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER) WITHOUT RO
 CREATE TABLE IF NOT EXISTS packs (n INTEGER PRIMARY KEY, id BLOB UNIQUE, ref BLOB);
 CREATE TABLE IF NOT EXISTS chunks (id BLOB PRIMARY KEY, pack INTEGER, stored INTEGER, form INTEGER, position INTEGER,
                                    offset INTEGER, published INTEGER) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS emptied (id BLOB PRIMARY KEY) WITHOUT ROWID;
 """
 _encode = msgspec.msgpack.encode
 _pack_ref = msgspec.msgpack.Decoder(PackRef)
@@ -46,6 +48,7 @@ class Relocations:
         self._lock = threading.RLock()
         self._opened: sqlite3.Connection | None = None
         self._packs: dict[int, PackRef] = {}
+        self._asked: dict[bytes, bool] = {}
 
     @property
     def _db(self) -> sqlite3.Connection:
@@ -76,9 +79,34 @@ class Relocations:
             ref = self._packs[n] = _pack_ref.decode(row[0])
         return ref
 
-    def add(self, moved: Iterable[Moved], *, number: int | None) -> None:
-        """Enter new places: those of relocation object *number*, or (None) those not published yet. Durable."""
+    def holds(self, pack: bytes) -> bool:
+        """Tell whether chunks were moved to *pack*."""
+        with self._lock:
+            return self._db.execute("SELECT 1 FROM packs WHERE id = ?", (pack,)).fetchone() is not None
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing was ever moved."""
+        with self._lock:
+            return self._db.execute("SELECT 1 FROM chunks LIMIT 1").fetchone() is None
+
+    def has_emptied(self, pack: bytes) -> bool:
+        """Tell whether what snapshots need of *pack* lies elsewhere now."""
+        with self._lock:
+            known = self._asked.get(pack)
+            if known is None:
+                if len(self._asked) >= EMPTIED_REMEMBERED:
+                    self._asked.clear()
+                row = self._db.execute("SELECT 1 FROM emptied WHERE id = ?", (pack,)).fetchone()
+                known = self._asked[pack] = row is not None
+            return known
+
+    def add(self, moved: Iterable[Moved], *, number: int | None, emptied: Iterable[bytes] = ()) -> None:
+        """Enter new places: those of relocation object *number*, or (None) those not published yet; and the packs that
+        it names as *emptied*. Durable.
+        """
         with self._lock, self._db:
+            self._asked.clear()
+            self._db.executemany("INSERT OR IGNORE INTO emptied VALUES (?)", ((pack,) for pack in emptied))
             for item in moved:
                 self._db.execute("INSERT OR IGNORE INTO packs VALUES (NULL, ?, ?)", (item.pack.id, _encode(item.pack)))
                 n = self._db.execute("SELECT n FROM packs WHERE id = ?", (item.pack.id,)).fetchone()[0]
@@ -95,6 +123,21 @@ class Relocations:
                 (limit,),
             ).fetchall()
             return [Moved(row[0], self._pack(row[1]), *row[2:]) for row in rows]
+
+    def unpublished_packs(self) -> list[bytes]:
+        """Return the ids of the packs that unpublished places lie in."""
+        with self._lock:
+            rows = self._db.execute(
+                "SELECT id FROM packs WHERE n IN (SELECT pack FROM chunks WHERE published = 0) ORDER BY id"
+            ).fetchall()
+        return [row[0] for row in rows]
+
+    def drop_unpublished(self, pack: bytes) -> None:
+        """Forget the unpublished places in *pack*, which can not be relied on any more. Durable."""
+        with self._lock, self._db:
+            self._db.execute(
+                "DELETE FROM chunks WHERE published = 0 AND pack = (SELECT n FROM packs WHERE id = ?)", (pack,)
+            )
 
     def packs(self) -> Iterator[PackRef]:
         """Yield every pack that chunks were moved to."""

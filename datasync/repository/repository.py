@@ -6,6 +6,7 @@ because this identity owns it, or was told to (`TrustPins`), or a person said so
 """
 
 import getpass
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from datasync.errors import (
     AlreadyExists,
     IntegrityError,
     NoRepository,
+    NotAuthorized,
     NotFound,
     RollbackError,
     UntrustedError,
@@ -32,6 +34,7 @@ from datasync.repository import numbered
 from datasync.repository.belief import Holder, believe, check_trust_time, may_deposit, was_told
 from datasync.repository.deposits import DepositKeyring, Deposits
 from datasync.repository.evidence import Evidence
+from datasync.repository.forgotten_table import ForgottenTable
 from datasync.repository.holders import Grantee
 from datasync.repository.keyring import Keyring
 from datasync.repository.keysets import Closed, ReadKeyset, Shredded, first_keyset, load_keyset, open_keyset
@@ -41,6 +44,8 @@ from datasync.repository.relocations import Relocations
 from datasync.repository.snapshots import History
 from datasync.repository.trust import Trusted, first_trust_root, load_trust
 from datasync.storage.protocol import ObjectStore
+
+_DATASET_ID = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +152,12 @@ class Repository:
             found.append(dataset)
         return found
 
+    def _told(self) -> list[bytes]:
+        """Return the ids that this holder was told to trust."""
+        identity = self.holder.identity
+        told = self.holder.trust | frozenset(identity.trust if identity else ())
+        return [bytes.fromhex(dataset) for dataset in sorted(told) if _DATASET_ID.fullmatch(dataset)]
+
     # opening
 
     def open(self, name: str, *, newest: bool = True) -> OpenDataset:
@@ -219,8 +230,10 @@ class Repository:
 
     def _check_remembered(self, found: set[bytes]) -> None:
         """Refuse a listing that lacks a dataset which this machine has opened."""
-        for name, dataset in self.names.all().items():
-            if dataset not in found and dataset not in self.dataset_ids():
+        known = {name: dataset for name, dataset in self.names.all().items() if dataset not in found}
+        listed = self.dataset_ids() if known else []
+        for name, dataset in known.items():
+            if dataset not in listed:
                 raise RollbackError(
                     f"dataset {name!r} ({dataset.hex()[:16]}): this machine has seen it in {self.store.url}: it was "
                     f"deleted or rolled back (if that is meant, remove {self.names.path})"
@@ -228,12 +241,18 @@ class Repository:
 
     def _open_each(self, name: str | None) -> tuple[list[OpenDataset], list[WrongKey], list[UntrustedError]]:
         """Return what opens, why others are closed, and those that open and that nothing vouches for: anybody who may
-        write to the store can plant such a one, which must not stand in the way of the others.
+        write to the store can plant such a one, which must not stand in the way of the others. A credential for a part
+        of the repository lists no datasets: then those are tried that this holder was told of.
         """
+        refused: NotAuthorized | None = None
+        try:
+            ids = self.dataset_ids()
+        except NotAuthorized as error:
+            ids, refused = self._told(), error
         found: list[OpenDataset] = []
         closed: list[WrongKey] = []
         strangers: list[UntrustedError] = []
-        for dataset in self.dataset_ids():
+        for dataset in ids:
             try:
                 opened = self._open(dataset, name, newest=True)
             except WrongKey as error:
@@ -245,6 +264,8 @@ class Repository:
                 continue
             else:
                 found += [opened] if opened is not None else []
+        if refused is not None and not (found or closed or strangers):
+            raise refused
         return found, closed, strangers
 
     def _open(self, dataset: bytes, wanted: str | None, *, newest: bool) -> OpenDataset | None:
@@ -260,10 +281,11 @@ class Repository:
         except NotFound as error:
             if known.trust[0]:
                 self._require_marker()
-                raise RollbackError(
+                raise evidence.refusal(
                     f"{error}: this machine has seen the dataset {known.name!r} "
                     f"in repository {self.marker.repository}: it was deleted or rolled back "
-                    f"(if the repository was made anew, remove {self._paths.state / 'markers'})"
+                    f"(if the repository was made anew, remove {self._paths.state / 'markers'})",
+                    {},
                 ) from None
             raise
         now = max(int(self._clock() * 1000), known.time)
@@ -300,7 +322,10 @@ class Repository:
         signer = self.holder.identity.signing_key if self.holder.identity else None
         hashed = self.marker.naming == "hashed"
         moved = Relocations(self.state / f"{dataset.hex()[:32]}.relocations.db")
-        return History(self.store, dataset, keyring, trusted, keyset, evidence, hashed, signer, self._clock, moved)
+        gone = ForgottenTable(self.state / f"{dataset.hex()[:32]}.forgotten.db")
+        return History(
+            self.store, dataset, keyring, trusted, keyset, evidence, hashed, signer, self._clock, moved, gone
+        )
 
     def _open_deposits(
         self, dataset: bytes, name: str, trusted: Trusted, keyset: ReadKeyset, evidence: Evidence

@@ -3,12 +3,13 @@
 Chunks of older epochs are read, verified by id and sealed into new packs, as they were stored; ids do not change, so
 snapshots stay as signed. Each new pack is noted locally once it is stored, and told to all by relocation objects; a run
 that was interrupted asks for nothing again that it had sealed. At the end the old packs are condemned: no writer relies
-on them, and after the grace time they are deleted. Memory is a few packs; what is to do lies in a temporary database.
+on them, and prune deletes them after the grace time. Memory is a few packs; what is to do lies in a temporary database.
 """
 
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
@@ -21,14 +22,13 @@ from datasync.model.entries import ChunkRef, ListRef, PackRef, StoredChunk
 from datasync.model.limits import MIB, PACK_BYTES, PACK_CHUNKS
 from datasync.repository.chunks import Range, missing, plan_ranges
 from datasync.repository.compression import decompress
-from datasync.repository.condemned import condemn, read_list
+from datasync.repository.condemned import condemn, condemned_packs, read_list
 from datasync.repository.manifest import ManifestReader
 from datasync.repository.packs import Piece, fits, opener_of, seal_pack
-from datasync.repository.relocate import publish
+from datasync.repository.relocate import drop_unreliable, publish
 from datasync.repository.relocations import Moved
-from datasync.repository.snapshots import DAY_MS, History
+from datasync.repository.snapshots import History
 
-GRACE_MS = 14 * DAY_MS  # a condemned pack is deleted after this time
 PUBLISH_PACKS = 8  # new packs from one relocation object to the next
 METADATA_PACK_BYTES = 8 * MIB
 
@@ -53,36 +53,46 @@ class Resealed:
     read_bytes: int = 0
     written_packs: int = 0
     condemned: int = 0
-    deleted: int = 0
 
 
 def reseal(history: History, report: Callable[[Resealed], None]) -> Resealed:
     """Re-seal what is left of older epochs; return what was done."""
     done = Resealed()
+    drop_unreliable(history, condemned_packs(history)[1])
     work = _Work(history)
     try:
         work.collect()
         done.packs, done.bytes = work.left()
         old = work.old_packs()
         for type_ in (packs.DATA, packs.METADATA):
-            _Sealer(history, type_, done, report).run(work)
+            Sealer(history, type_, done, report).run(work)
         publish(history)
     finally:
         work.close()
     done.condemned = _condemn(history, old)
-    done.deleted = _delete_condemned(history)
     report(done)
     return done
 
 
 def is_unfinished(history: History) -> bool:
-    """Tell whether something that retained snapshots need is still sealed in an older epoch."""
+    """Tell whether something that retained snapshots need is sealed in an older epoch alone, or whether packs of it
+    are there that nobody condemned.
+    """
     work = _Work(history)
     try:
         work.collect()
-        return work.left()[0] > 0
+        return work.left()[0] > 0 or bool(_standing(history, work.old_packs()))
     finally:
         work.close()
+
+
+def _standing(history: History, old: list[bytes]) -> list[bytes]:
+    """Return those *old* packs that the store has and that are not condemned: not those that were deleted since."""
+    listed = {pack for pack, _ in read_list(history)[0].packs}
+    wanted = {pack_name(history.dataset, pack): pack for pack in old if pack not in listed}
+    if not wanted:
+        return []
+    return [wanted[item.name] for item in history.store.list(history.prefix("packs")) if item.name in wanted]
 
 
 class _Work:
@@ -137,8 +147,10 @@ class _Work:
         return int(count), int(size)
 
     def old_packs(self) -> list[bytes]:
-        """Return every pack of an older epoch that was met."""
-        return list(self._old)
+        """Return every pack of an older epoch that was met, and those that an earlier re-sealing made."""
+        table, now = self._history.relocations, self._history.keyring.epoch
+        made = (pack.id for pack in table.packs() if pack.epoch < now) if table is not None else ()
+        return list(self._old | dict.fromkeys(made))
 
     def packs(self, type_: int) -> Iterator[tuple[int, PackRef]]:
         """Yield the packs of *type_* to read."""
@@ -158,9 +170,19 @@ def _stored(item: ListRef, pack: PackRef) -> StoredChunk:
     return StoredChunk(item.id, item.raw, item.stored, item.form, pack, item.position, item.offset)
 
 
+class Work(Protocol):
+    """What a `Sealer` is told: which packs to read, and which chunks of each."""
+
+    def packs(self, type_: int) -> Iterator[tuple[int, PackRef]]:
+        """Yield the packs of *type_* to read, with a number of each."""
+
+    def chunks(self, n: int) -> list[tuple[ChunkRef, bytes]]:
+        """Return the wanted chunks of pack *n* in order of offset, each with the key that its id is made with."""
+
+
 @dataclass(slots=True)
-class _Sealer:
-    """Reads old packs of one type and fills new ones."""
+class Sealer:
+    """Reads old packs of one type and fills new ones; their new places are noted, and published now and then."""
 
     history: History
     type_: int
@@ -170,7 +192,7 @@ class _Sealer:
     used: int = 0
     since_published: int = 0
 
-    def run(self, work: _Work) -> None:
+    def run(self, work: Work) -> None:
         """Re-seal all that *work* has of this type."""
         for n, pack in work.packs(self.type_):
             wanted = work.chunks(n)
@@ -233,19 +255,7 @@ class _Sealer:
 
 
 def _condemn(history: History, old: list[bytes]) -> int:
-    listed = {pack for pack, _ in read_list(history)[0].packs}
-    new = [pack for pack in old if pack not in listed]
+    new = _standing(history, old)
     if new:
         condemn(history, new)
     return len(new)
-
-
-def _delete_condemned(history: History) -> int:
-    """Delete packs of older epochs that were condemned before the grace time, by the clock of signed times."""
-    found, _ = read_list(history)
-    due = [pack for pack, since in found.packs if history.now() - since >= GRACE_MS]
-    for pack in due:
-        history.store.delete(pack_name(history.dataset, pack))
-    if due:
-        condemn(history, (), removed=due)
-    return len(due)

@@ -23,14 +23,15 @@ from datasync.format.snapshot import Body, PageRef, read_body, read_page_list
 from datasync.model.entries import PackRef
 from datasync.model.ids import ZERO_ID
 from datasync.model.limits import PACK_BYTES
-from datasync.repository import numbered
+from datasync.repository import forgotten, lineage, numbered
 from datasync.repository.control import ControlObject, open_control, seal_control, signed_body
 from datasync.repository.evidence import Evidence
+from datasync.repository.forgotten_table import ForgottenTable
 from datasync.repository.keyring import Keyring
 from datasync.repository.keysets import ReadKeyset
 from datasync.repository.numbered import NumberedObject
 from datasync.repository.relocations import Relocations
-from datasync.repository.trust import WRITERS, Trusted
+from datasync.repository.trust import WRITERS, Trusted, Unlisted
 from datasync.storage.protocol import ObjectStore
 
 DAY_MS = 24 * 3600 * 1000
@@ -93,7 +94,8 @@ class History:
     signer: SigningKey | None = None
     clock: Callable[[], float] = time.time
     relocations: Relocations | None = None
-    _ancestors: dict[bytes, bytes] = field(default_factory=dict, repr=False)  # of marks of removed writers
+    forgotten: ForgottenTable = field(default_factory=ForgottenTable, repr=False)
+    ancestors: dict[bytes, bytes] = field(default_factory=dict, repr=False)  # of marks of removed writers
 
     @property
     def reads(self) -> bool:
@@ -151,12 +153,38 @@ class History:
                 f"a replay; push once to renew it, or name the exact snapshot: NAME@{head.snapshot.hex()[:16]}",
                 {found.name: found.signed},
             )
-        snapshot = self.read(head.seq, expected=head.snapshot)
+        snapshot = self.find(head.seq, expected=head.snapshot)
+        if snapshot is None:
+            raise self.deleted(head.seq, head.snapshot)
         self._note(snapshot)
         return snapshot
 
     def read(self, seq: int, *, expected: bytes | None = None) -> Snapshot:
-        """Return snapshot *seq*; with *expected* the one of that id, which also settles two commits of one number."""
+        """Return snapshot *seq*; with *expected* the one of that id, which also settles two commits of one number.
+
+        Raises `Forgotten` for one that was forgotten.
+        """
+        gone = forgotten.refresh(self).find(seq, expected)
+        if gone is not None and (expected is not None or not self.hashed):
+            raise forgotten.refusal(self, gone)
+        found = self.find(seq, expected=expected)
+        if found is not None:
+            return found
+        if gone is not None:
+            raise forgotten.refusal(self, gone)
+        if expected is not None:  # something signed says that it was here
+            raise self.deleted(seq, expected)
+        raise NotFound(f"snapshot {seq} of dataset {self.dataset.hex()[:16]}: not in the repository")
+
+    def deleted(self, seq: int, expected: bytes) -> IntegrityError:
+        """Return the refusal of a store that lacks a snapshot which something signed names."""
+        return IntegrityError(
+            f"{self.prefix('snapshots')}{numbered_name(seq)}: expected snapshot {expected.hex()[:16]}, the store does "
+            "not have it: it was deleted"
+        )
+
+    def find(self, seq: int, *, expected: bytes | None = None) -> Snapshot | None:
+        """Return snapshot *seq* as `read` does, forgotten or not; None when the store does not have it."""
         prefix = self.prefix("snapshots")
         if not self.hashed:
             try:
@@ -166,23 +194,16 @@ class History:
         found = [
             item
             for item in numbered.find(self.store, prefix, seq)
-            if expected is None or item.digest in (None, expected)
+            if item.digest in (None, expected) or (expected is None and not self.forgotten.has(seq, item.digest))
         ]
-        if not found and expected is not None:  # something signed says that it was here
-            raise IntegrityError(
-                f"{prefix}{numbered_name(seq)}: expected snapshot {expected.hex()[:16]}, the store does not have it: "
-                "it was deleted"
-            )
-        if not found:
-            raise NotFound(f"snapshot {seq} of dataset {self.dataset.hex()[:16]}: not in the repository")
         if len(found) > 1:
             raise numbered.conflict(found[0], found[1])
-        return self._read_known(found[0], expected)
+        return self._read_known(found[0], expected) if found else None
 
     def _read_known(self, item: NumberedObject, expected: bytes | None) -> Snapshot:
         snapshot = self._read(item, expected)
         if expected is None:
-            self._check_removed(snapshot)
+            lineage.check_removed(self, snapshot)
         return snapshot
 
     def _read(self, item: NumberedObject, expected: bytes | None = None) -> Snapshot:
@@ -202,10 +223,11 @@ class History:
         if [hash_bytes(data) for data in opened.rest] != list(body.lists):
             raise IntegrityError(f"{item.name}: its page lists are not those that were signed")
         return Snapshot(
-            digest, body, self._writer(opened, body, digest, item.name), opened.rest, len(data), opened.signed
+            digest, body, self.writer_of(opened, body, digest, item.name), opened.rest, len(data), opened.signed
         )
 
-    def _writer(self, opened: ControlObject, body: Body, digest: bytes, what: str) -> bytes:
+    def writer_of(self, opened: ControlObject, body: Body, digest: bytes, what: str) -> bytes:
+        """Return who signed the snapshot; raise `Unlisted` when that may not be."""
         self.trusted.require(opened.signers, WRITERS, what, at=body.created, removed=True)
         signer = opened.signers[0]
         removed = (
@@ -214,59 +236,15 @@ class History:
             else (0, ZERO_ID)
         )
         if removed is not None and (body.seq > removed[0] or (body.seq == removed[0] and digest != removed[1])):
-            raise IntegrityError(
-                f"{what}: its writer was removed after snapshot {removed[0]}, or it has several signers"
+            raise Unlisted(
+                f"{what}: its writer was removed after snapshot {removed[0]}, or it has several signers: an owner "
+                "settles that: `datasync key settle`"
             )
         return signer
 
-    def _check_removed(self, snapshot: Snapshot) -> None:
-        """Refuse a snapshot of a removed writer that the last one accepted from it does not descend from: its key can
-        still sign another object for an old number.
-        """
-        mark = self.trusted.root.with_role(WRITERS, removed=True)[snapshot.signer].removed
-        if mark is None:
-            return
-        seq, known = mark
-        while seq > snapshot.body.seq:
-            if known not in self._ancestors:
-                self._ancestors[known] = self.read(seq, expected=known).body.previous
-            seq, known = seq - 1, self._ancestors[known]
-        if known != snapshot.id:
-            raise IntegrityError(
-                f"{snapshot.name}: expected {known.hex()[:16]}, found another one of a removed writer: it was replaced"
-            )
-
     def _note(self, snapshot: Snapshot) -> None:
-        """Advance the high-water mark to *snapshot*; refuse unless it and the mark are of one line.
-
-        A head may name a snapshot below the mark: the writer of the marked one died before its head, or is about to
-        write it. Then the marked one must still be there.
-        """
-        seq, digest = self.evidence.known.snapshot
-        if snapshot.body.seq < seq:
-            self._check_descends(self._marked(seq, digest), snapshot.body.seq, snapshot.id)
-            return
-        if seq and snapshot.body.seq > seq:
-            self._check_descends(snapshot, seq, bytes.fromhex(digest))
-        self.evidence.note_snapshot(snapshot.body.seq, snapshot.id, snapshot.signed)
-        self.evidence.note_time(snapshot.body.created)
-
-    def _marked(self, seq: int, digest: str) -> Snapshot:
-        try:
-            return self.read(seq, expected=bytes.fromhex(digest))
-        except IntegrityError as error:
-            raise self.evidence.refusal(f"snapshot {seq}: this machine has seen it: {error}", {}) from None
-
-    def _check_descends(self, newer: Snapshot, seq: int, digest: bytes) -> None:
-        below = newer
-        while below.body.seq > seq + 1:
-            below = self.read(below.body.seq - 1, expected=below.body.previous)
-        if below.body.previous != digest:
-            raise self.evidence.refusal(
-                f"snapshot {seq}: expected {digest.hex()[:16]}…, "
-                f"{below.name} follows {below.body.previous.hex()[:16]}…: history was forked",
-                {below.name: below.signed, newer.name: newer.signed},
-            )
+        """Advance the high-water mark to *snapshot*, or refuse it."""
+        lineage.note(self, snapshot)
 
     def latest(self) -> Snapshot | None:
         """Return the highest-numbered snapshot, with or without a head: what the next push follows."""
@@ -294,13 +272,15 @@ class History:
         return snapshot
 
     def line(self) -> "list[NumberedObject]":
-        """Return all snapshots' objects, newest first; several of one number are all there."""
-        return list(numbered.entries(self.store, self.prefix("snapshots")))
+        """Return the objects of all snapshots but forgotten ones, newest first; several of one number are all there."""
+        table = forgotten.refresh(self)
+        found = numbered.entries(self.store, self.prefix("snapshots"))
+        return [item for item in found if not table.has(item.number, item.digest)]
 
     def read_object(self, item: NumberedObject) -> Snapshot:
         """Return the snapshot in *item*."""
         snapshot = self._read(item, item.digest)
-        self._check_removed(snapshot)
+        lineage.check_removed(self, snapshot)
         return snapshot
 
     # writing

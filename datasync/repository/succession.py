@@ -5,7 +5,7 @@ old trust root and of the new one sign it, so no order of reading meets a state 
 for a change that makes no sense, `NotFound` for a holder that is not there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -19,8 +19,9 @@ from datasync.format.trust import OWNER, Principal, TrustRoot
 from datasync.repository.holders import Grantee, Secrets, make_slot, renew_slot
 from datasync.repository.keyring import Keyring, link_epochs, public_keys
 from datasync.repository.repository import OpenDataset
-from datasync.repository.snapshots import Snapshot
 
+Mark = tuple[int, bytes]
+"""Seq and id of the last snapshot that is accepted from a removed signer."""
 FINGERPRINT_DIGITS = 8  # of a fingerprint, slot id or signer that a person may shorten
 
 
@@ -50,7 +51,8 @@ def holdings(dataset: OpenDataset) -> list[Holding]:
             label = keyring.open_label("slot", slot.id, slot.label)
             found.append(Holding(label, (slot,), principals.pop(label.signer, None)))
     for principal in principals.values():
-        found.append(Holding(keyring.open_label("principal", principal.signer, principal.label), (), principal))
+        label = keyring.open_label("principal", principal.signer, principal.label)
+        found.append(Holding(HolderLabel(label.name, label.public, principal.signer), (), principal))
     return sorted(found, key=lambda item: (item.label.name, item.label.signer))
 
 
@@ -62,12 +64,15 @@ def find_holdings(dataset: OpenDataset, who: str) -> list[Holding]:
     def means(item: Holding) -> bool:
         ids = [item.label.signer.hex(), *(slot.id.hex() for slot in item.slots)]
         ids += [slot.fingerprint.hex() for slot in item.slots]
-        return item.label.name == who or (shortened and any(value.startswith(text) for value in ids if value))
+        named = bool(who) and item.label.name == who
+        return named or (shortened and any(value.startswith(text) for value in ids if value))
 
     everybody = holdings(dataset)
     found = [item for item in everybody if means(item)]
     if not found:
-        raise NotFound(f"dataset {dataset.name!r}: nobody called {who!r} has access: see `datasync key list`")
+        nameless = [f"{item.label.signer.hex()[:16]}…" for item in everybody if not item.label.name]
+        others = f"; signers without a name have: {', '.join(nameless)}" if nameless else ""
+        raise NotFound(f"dataset {dataset.name!r}: nobody called {who!r} has access{others}: see `datasync key list`")
     signers = {item.label.signer for item in found}
     if len(signers) > 1 or (signers == {b""} and len({item.label.name for item in found}) > 1):
         raise UsageError(
@@ -113,11 +118,18 @@ def _with_principal(dataset: OpenDataset, principal: Principal) -> TrustRoot | N
             "since stays refused: it needs a new identity (`datasync key init`)"
         )
     if before is not None:
+        if before.roles & ~principal.roles and principal.until and not 0 < before.until <= principal.until:
+            raise UsageError(
+                f"signer {principal.signer.hex()[:16]}: it has other roles in dataset {dataset.name!r}, and all of "
+                "them end at one time: grant without --until, or the other role with it"
+            )
         principal = msgspec.structs.replace(principal, roles=principal.roles | before.roles, since=before.since)
         if (principal.roles, principal.until) == (before.roles, before.until):
             return None
     others = [item for item in root.principals if item.signer != principal.signer]
-    return _next_trust(dataset, [*others, principal])
+    following = _next_trust(dataset, [*others, principal])
+    _check_owners(following)
+    return following
 
 
 # revoking
@@ -150,17 +162,13 @@ def _without(dataset: OpenDataset, signers: set[bytes]) -> TrustRoot:
     return root
 
 
-def mark_removed(dataset: OpenDataset, newest: Snapshot) -> TrustRoot:
-    """Return a trust root that accepts *newest* as the last snapshot of the removed signer that made it."""
-    return _next_trust(
-        dataset,
-        [
-            msgspec.structs.replace(item, removed=(newest.body.seq, newest.id))
-            if item.signer == newest.signer
-            else item
-            for item in dataset.trusted.root.principals
-        ],
-    )
+def mark_removed(dataset: OpenDataset, marks: Mapping[bytes, Mark]) -> TrustRoot:
+    """Return a trust root that accepts *marks* as the last snapshots of those removed signers."""
+    principals = [
+        msgspec.structs.replace(item, removed=marks.get(item.signer, item.removed))
+        for item in dataset.trusted.root.principals
+    ]
+    return _next_trust(dataset, principals)
 
 
 def _check_owners(root: TrustRoot) -> None:

@@ -23,6 +23,10 @@ from datasync.storage.protocol import ObjectStore
 PLAIN_BYTES = 2 * PLAIN_PAYLOAD_BYTES + 64 * KIB
 
 
+class Unlisted(IntegrityError):
+    """A whole, signed object whose signer may not sign it: it stands in the way until an owner settles it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trusted:
     """The newest trust root, its hash, and who owned the dataset first."""
@@ -38,7 +42,10 @@ class Trusted:
         allowed = self.root.with_role(roles, removed=removed, at=at)
         if not any(signer in allowed for signer in signers):
             names = ", ".join(signer_text(signer)[:16] for signer in signers)
-            raise IntegrityError(f"{what}: signed by {names}…, whom the trust root does not list for it")
+            raise Unlisted(
+                f"{what}: signed by {names}…, whom the trust root does not list for it: an owner settles that: "
+                "`datasync key settle`"
+            )
 
 
 WRITERS = WRITER | PUSH_ONLY

@@ -26,15 +26,17 @@ from datasync.repository.proposed import describe
 from datasync.repository.relocate import newest_epoch
 from datasync.repository.repository import OpenDataset
 from datasync.repository.reseal import Resealed
+from datasync.repository.settle import renew, settle_removals
 from datasync.repository.snapshots import KeysMoved
 from datasync.repository.succession import Change, Holding
 from datasync.service.authorize import authorize
 from datasync.service.erasure import Erased, finish_shred, propose_shred, shred
-from datasync.service.record import recorded
+from datasync.service.record import recorded, refusals
 from datasync.service.references import open_dataset
 from datasync.service.session import Session
 
 TRIES = 8  # other owners who were first
+HOLDER_CHARACTERS = 64 * 1024  # of a file with public lines; two lines have 2 KiB
 ROLES = {
     "reader": 0,
     "writer": WRITER,
@@ -61,47 +63,53 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A stored change, or a proposal that other owners have to sign first; the dataset as it is now."""
+    """A change that is `stored`, or a proposal that other owners have to sign, or both; the dataset as it is now."""
 
     dataset: OpenDataset
     proposal: Proposal | None
     missing: int
     erased: Erased | None = None
+    stored: bool = False
 
 
 def parse_holder(texts: tuple[str, ...], name: str | None) -> Wanted:
     """Return whom *texts* mean: recipient and signer lines, a file that holds them, `passphrase`, or a KMS URI."""
-    recipient: Recipient | None = None
-    signer = b""
-    kms: str | None = None
-    passphrase = False
+    words: dict[str, set[str]] = {"recipient": set(), "signer": set(), "kms": set(), "passphrase": set()}
     for text in texts:
-        for word in _words(text):
-            if word.startswith("dsr1"):
-                recipient = Recipient.parse(word)
-            elif word.startswith("dss1"):
-                signer = parse_signer(word)
-            elif word.partition("://")[0] in KMS_KINDS:
-                kms = word
-            elif word == "passphrase":
-                passphrase = True
-    if recipient is None and not signer and kms is None and not passphrase:
-        raise UsageError(
-            f"recipient {texts[0][:32] if texts else ''!r}: expected a line that starts with dsr1 (and one with dss1 "
-            "for who signs), a file that holds them (`datasync key show --output FILE`), `passphrase`, or a KMS URI"
-        )
-    return Wanted(_name(name, recipient, signer, kms), recipient, signer, passphrase, kms)
+        found = [(kind, word) for word in _words(text) if (kind := _meaning(word))]
+        if not found:
+            raise UsageError(
+                f"recipient {text[:32]!r}: expected a line that starts with dsr1 (and one with dss1 for who signs), a "
+                "file that holds them (`datasync key show --output FILE`), `passphrase`, or a KMS URI"
+            )
+        for kind, word in found:
+            words[kind].add(word)
+    keys = [kind for kind in ("recipient", "kms", "passphrase") if words[kind]]
+    if len(keys) > 1 or any(len(found) > 1 for found in words.values()):
+        raise UsageError("recipient: expected one holder with one key, found several: grant to each of them alone")
+    recipient, signer, kms = (next(iter(words[kind]), "") for kind in ("recipient", "signer", "kms"))
+    key = Recipient.parse(recipient) if recipient else None
+    public = parse_signer(signer) if signer else b""
+    return Wanted(_name(name, key, public, kms or None), key, public, bool(words["passphrase"]), kms or None)
+
+
+def _meaning(word: str) -> str:
+    """Return what *word* gives of a holder, empty for nothing."""
+    if word.partition("://")[0] in KMS_KINDS:
+        return "kms"
+    starts = {"dsr1": "recipient", "dss1": "signer"}
+    return "passphrase" if word == "passphrase" else starts.get(word[:4], "")
 
 
 def _words(text: str) -> list[str]:
     path = Path(text)
-    known = text == "passphrase" or text.startswith(("dsr1", "dss1")) or "://" in text
     try:
-        if known or not path.is_file():
+        if _meaning(text) or not path.is_file():
             return [text.strip()]
     except (OSError, ValueError):  # no name of a file: too long, or with a NUL
         return [text.strip()]
-    lines = [line.partition("#")[0] for line in path.read_text(errors="replace").splitlines()]
+    with path.open(errors="replace") as file:
+        lines = [line.partition("#")[0] for line in file.read(HOLDER_CHARACTERS).splitlines()]
     return [word.strip("\"'") for line in lines for word in line.replace("=", " ").split()]
 
 
@@ -150,13 +158,21 @@ def _grantee(session: Session, wanted: Wanted, role: str, until: int) -> Grantee
     scope = slots.SCOPE_METADATA if role in METADATA_ONLY else slots.SCOPE_ROOT
     passphrase = None
     if wanted.passphrase:
-        passphrase = session.config.passphrase or session.secret("New passphrase for the dataset")
-        if not passphrase:
-            raise UsageError("passphrase: set DATASYNC_PASSPHRASE to the new one")
+        passphrase = session.config.passphrase or _new_passphrase(session)
     elif wanted.recipient is None and wanted.kms is None:
         raise UsageError(f"role {role}: it reads, so its recipient has to be known (a line that starts with dsr1)")
     service = resolve(wanted.kms) if wanted.kms is not None else None
     return Grantee(wanted.name, wanted.recipient, passphrase, service, wanted.signer, scope, until)
+
+
+def _new_passphrase(session: Session) -> str:
+    """Ask twice: a slot of a mistyped passphrase opens for nobody."""
+    found = session.secret("New passphrase for the dataset")
+    if not found:
+        raise UsageError("passphrase: set DATASYNC_PASSPHRASE to the new one")
+    if session.secret("The same once more") != found:
+        raise UsageError("passphrase: expected the same one twice, found two: nothing was done")
+    return found
 
 
 def revoke(session: Session, name: str, who: str) -> Changed:
@@ -197,9 +213,10 @@ def rotate(session: Session, name: str) -> Changed:
 
 def rotate_full(session: Session, name: str, report: Callable[[Resealed], None]) -> tuple[Changed, Resealed | None]:
     """Begin a new epoch and re-seal everything in it; a run that was interrupted goes on instead of beginning again."""
-    dataset = session.repository.open(name)
-    succession.require_owner(dataset)
-    authorize(session, "ManageKeys", dataset)
+    with refusals(session, "key.rotate", dataset=name):
+        dataset = session.repository.open(name)
+        succession.require_owner(dataset)
+        authorize(session, "ManageKeys", dataset)
     history = dataset.history
     changed = Changed(dataset, None, 0)
     if not (dataset.keyring.epoch > 1 and _begun(dataset) and reseal.is_unfinished(history)):
@@ -212,7 +229,11 @@ def rotate_full(session: Session, name: str, report: Callable[[Resealed], None])
 
 
 def _begun(dataset: OpenDataset) -> bool:
-    """Tell whether re-sealing into the present epoch was begun: here, or by anybody who published some of it."""
+    """Tell whether re-sealing into the present epoch was begun: here, or by anybody who published some of it. Where
+    several owners sign, an epoch begins long before: the present one is taken, which nobody has who was removed.
+    """
+    if dataset.trusted.root.threshold > 1:
+        return True
     table = dataset.history.relocations
     here = table is not None and any(pack.epoch == dataset.keyring.epoch for pack in table.packs())
     return here or newest_epoch(dataset.history) == dataset.keyring.epoch
@@ -229,38 +250,46 @@ def _apply(
     fields: dict[str, Any],
 ) -> Changed:
     for _ in range(TRIES):
-        dataset = session.repository.open(name)
-        me = succession.require_owner(dataset)
-        authorize(session, "ManageKeys", dataset)
-        signer = _signer(session)
-        proposal = amend.propose(dataset, change(dataset, me), signer)
+        with refusals(session, event, **fields):
+            dataset = session.repository.open(name)
+            me = succession.require_owner(dataset)
+            authorize(session, "ManageKeys", dataset)
+            signer = signer_of(session)
+            proposal = amend.propose(dataset, change(dataset, me), signer)
         if proposal.keyset is None and proposal.trust is None:
             return Changed(dataset, None, 0)
         missing = proposal.missing(dataset)
         if missing > 0:
-            return Changed(dataset, proposal, missing)
+            with recorded(session, "key.propose", security=True, change=event, **fields):
+                return Changed(dataset, proposal, missing)
         try:
             with recorded(session, event, security=True, epoch=dataset.keyring.epoch, **fields):
-                return Changed(_store(session, dataset, proposal, signer), None, 0)
+                return store(session, dataset, proposal, signer)
         except KeysMoved:
             continue
     raise KeysMoved(f"dataset {name!r}: other owners were first {TRIES} times: run the same line again")
 
 
-def _signer(session: Session) -> SigningKey:
+def signer_of(session: Session) -> SigningKey:
+    """Return what this identity signs with; raise `WrongKey` without one."""
     if session.identity is None:
         raise WrongKey("changing who has access needs an identity: set DATASYNC_IDENTITY")
     return session.identity.signing_key
 
 
-def _store(session: Session, dataset: OpenDataset, proposal: Proposal, signer: SigningKey) -> OpenDataset:
+def store(session: Session, dataset: OpenDataset, proposal: Proposal, signer: SigningKey) -> Changed:
+    """Store a proposal that has all its signatures; what a signer that it removes did meanwhile is accepted, by a
+    further proposal where several owners have to sign.
+    """
+
     def reopen() -> OpenDataset:
         return session.repository.open(dataset.name)
 
-    after = amend.store(dataset, proposal, reopen)
+    after, further = amend.store(dataset, proposal, reopen), None
     if proposal.trust is not None:
-        after = amend.settle_removals(dataset, after, signer, reopen)
-    return after
+        renew(dataset, after)
+        after, further = settle_removals(dataset, after, signer, reopen)
+    return Changed(after, further, further.missing(after) if further else 0, stored=True)
 
 
 def cosign(
@@ -268,54 +297,61 @@ def cosign(
     name: str,
     text: str,
     what: str,
-    confirm: Callable[[list[str]], None],
+    confirm: Callable[[list[str], bool], None],
     *,
     delete_data: bool = False,
     reason: str = "",
 ) -> Changed:
     """Sign the proposal in *text*; store it when it has all its signatures.
 
-    *confirm* is called before anything is signed with lines that say what the proposal changes, and raises to stop.
+    *confirm* is called before anything is signed with lines that say what the proposal changes and whether it shreds
+    the dataset, and raises to stop.
     *delete_data* and *reason* are for a proposal that shreds the dataset.
     """
-    dataset = session.repository.open(name)
-    succession.require_owner(dataset)
-    signer = _signer(session)
-    proposal = amend.read_proposal(text, what)
-    amend.check_proposal(dataset, proposal)
-    confirm(describe(dataset, proposal.change))
+    with refusals(session, "key.cosign", dataset=name):
+        dataset = session.repository.open(name)
+        succession.require_owner(dataset)
+    signer = signer_of(session)
+    given = amend.read_proposal(text, what)
+    proposal = amend.remaining(dataset, given)
+    amend.check_proposal(dataset, proposal, begun=proposal is not given)
+    keyset = proposal.change.keyset
+    shreds = keyset is not None and keyset.shredded
+    confirm(describe(dataset, proposal.change), shreds)
     signed = amend.cosign(proposal, signer)
+    authorize(session, "Shred" if shreds else "ManageKeys", dataset, approvers=signed.owners(dataset))
     missing = signed.missing(dataset)
     if missing > 0:
-        return Changed(dataset, signed, missing)
-    keyset = signed.change.keyset
-    shreds = keyset is not None and keyset.shredded
-    authorize(session, "Shred" if shreds else "ManageKeys", dataset, approvers=signed.owners(dataset))
+        with recorded(session, "key.cosign", security=True, dataset=name, missing=missing):
+            return Changed(dataset, amend.cosign(given, signer), missing)
     if shreds:
         return Changed(
             dataset, None, 0, shred(session, dataset, signed, signer, delete_data=delete_data, reason=reason)
         )
     with recorded(session, "key.cosign", security=True, dataset=name):
-        return Changed(_store(session, dataset, signed, signer), None, 0)
+        return store(session, dataset, signed, signer)
 
 
 def shred_dataset(session: Session, name: str, *, delete_data: bool, reason: str) -> Changed | Erased:
     """Destroy every key of the dataset for ever, or propose it where several owners have to sign; a run that was
     interrupted goes on.
     """
-    signer = _signer(session)
-    try:
-        dataset = session.repository.open(name)
-    except Shredded as error:
-        if signer.public not in error.owners:
-            raise
-        return finish_shred(session, name, error.keyset, signer, delete_data=delete_data, reason=reason)
-    proposal = propose_shred(dataset, signer)
-    missing = proposal.missing(dataset)
-    if missing > 0:
-        return Changed(dataset, proposal, missing)
-    authorize(session, "Shred", dataset, approvers=proposal.owners(dataset))
-    return Changed(dataset, None, 0, shred(session, dataset, proposal, signer, delete_data=delete_data, reason=reason))
+    with refusals(session, "key.shred", dataset=name, purpose=reason):
+        signer = signer_of(session)
+        try:
+            dataset = session.repository.open(name)
+        except Shredded as error:
+            if signer.public not in error.owners:
+                raise
+            return finish_shred(session, name, error.keyset, signer, delete_data=delete_data, reason=reason)
+        proposal = propose_shred(dataset, signer)
+        missing = proposal.missing(dataset)
+        if missing > 0:
+            with recorded(session, "key.propose", security=True, change="key.shred", dataset=name):
+                return Changed(dataset, proposal, missing)
+        authorize(session, "Shred", dataset, approvers=proposal.owners(dataset))
+        done = shred(session, dataset, proposal, signer, delete_data=delete_data, reason=reason)
+        return Changed(dataset, None, 0, done)
 
 
 def accept(session: Session, name: str, trust: str) -> bool:
@@ -324,11 +360,12 @@ def accept(session: Session, name: str, trust: str) -> bool:
         raise UsageError(f"trust root {trust[:16]!r}: expected the 64 hex digits that the owner's grant printed")
     if session.identity is None:
         raise WrongKey("accepting a grant needs an identity: run `datasync key init`")
-    dataset = session.repository.open_known(bytes.fromhex(trust), name)
-    if dataset is None:
-        raise NotFound(f"dataset {name!r}: {trust[:16]}… is another dataset: take both from the owner's line")
-    if trust not in session.identity.trust:
-        session.keep_identity(session.identity.trusting(trust))
-    if not dataset.history.reads and dataset.history.signer is None:
-        raise NotAuthorized(f"dataset {name!r}: nothing was granted to this identity")
-    return dataset.history.reads
+    with recorded(session, "key.accept", dataset=name, dataset_id=trust):
+        dataset = session.repository.open_known(bytes.fromhex(trust), name)
+        if dataset is None:
+            raise NotFound(f"dataset {name!r}: {trust[:16]}… is another dataset: take both from the owner's line")
+        if trust not in session.identity.trust:
+            session.keep_identity(session.identity.trusting(trust))
+        if not dataset.history.reads and dataset.history.signer is None:
+            raise NotAuthorized(f"dataset {name!r}: nothing was granted to this identity")
+        return dataset.history.reads

@@ -7,20 +7,21 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from datasync.audit.checkpoint import Checkpoint, log_id, parse_note, parse_verifier_key, verifier_key
+from datasync.audit.event import OUTCOMES
 from datasync.audit.prove import prove_event, prove_growth
 from datasync.audit.query import Tags, Wanted, last, select
 from datasync.audit.rows import Row, row_of, rows
 from datasync.audit.seal import People
 from datasync.audit.segments import PUBLIC, LogFiles, local_log
-from datasync.audit.verify import Verified, verify_log
+from datasync.audit.verify import Verified, check_beginnings, verify_log
 from datasync.config import Config
-from datasync.errors import FormatError, IntegrityError, NotFound, UsageError
+from datasync.errors import FormatError, IntegrityError, NotFound, RollbackError, UsageError
 from datasync.service.audit_log import PRIMITIVES, audit_root, live_log, open_log, people_of
 from datasync.service.authorize import authorize
 from datasync.service.log_key import log_key
@@ -70,6 +71,8 @@ def tags_of(people: People, name: str) -> Tags:
 
 def wanted_of(people: People, search: Search) -> Wanted:
     """Return the filter for *search*."""
+    if search.outcome not in ("", *OUTCOMES):
+        raise UsageError(f"outcome {search.outcome!r}: expected one of {', '.join(OUTCOMES)}")
     return Wanted(
         actors=tags_of(people, search.actor) if search.actor else None,
         concerned=tags_of(people, search.target) if search.target else None,
@@ -123,15 +126,24 @@ def tail(config: Config, search: Search, count: int, directory: Path | None = No
     return [row_of(event, people) for event in events[-count:]]
 
 
-def follow(config: Config, search: Search, seen: dict[str, int]) -> list[Row]:
-    """Return the events after the numbers in *seen*, which are moved on."""
+def ends(config: Config, directory: Path | None = None) -> dict[str, int]:
+    """Return the number of each log's newest event now."""
+    authorize(config, "ReadAudit")
+    return {
+        log.name: max((event.seq for event in last(log, Wanted(), 1)), default=-1) for log in chosen(config, directory)
+    }
+
+
+def follow(config: Config, search: Search, seen: dict[str, int], directory: Path | None = None) -> list[Row]:
+    """Return the wanted events after the numbers in *seen*, which are moved on to each log's end."""
     authorize(config, "ReadAudit")
     people, found = people_of(config), list[Row]()
     wanted = wanted_of(people, search)
-    for log in chosen(config, None):
-        for event in select(log, replace(wanted, seqs=(seen.get(log.name, -1) + 1, 2**63))):
+    for log in chosen(config, directory):
+        for event in select(log, Wanted(seqs=(seen.get(log.name, -1) + 1, 2**63))):
             seen[log.name] = event.seq
-            found.append(row_of(event, people))
+            if wanted.matches(event):
+                found.append(row_of(event, people))
     return found
 
 
@@ -167,29 +179,48 @@ def verify(
 ) -> list[Verified]:
     """Return what the logs are; raise `IntegrityError` for the first that does not hold. Recorded, of this machine."""
     if directory is not None:
-        (log,) = _with_key([local_log(PRIMITIVES, directory)], key)
-        return [verify_log(PRIMITIVES, log, kept=kept, max_silence=max_silence)]
-    done = list[Verified]()
+        authorize(config, "ReadAudit")
+        (log,) = with_key([local_log(PRIMITIVES, directory)], key)
+        done = [verify_log(PRIMITIVES, log, kept=kept, max_silence=max_silence)]
+        check_beginnings(done)
+        return done
+    done = []
     with recorded(config, "audit.verify") as event:
-        logs = _with_key(chosen(config, None), key)
-        _check_known(kept, {item.name for item in logs})
+        authorize(config, "ReadAudit", event=event)
+        logs = with_key(chosen(config, None), key)
+        check_known(kept, {item.name for item in logs})
+        check_there(audit_root(config) / SEEN, "", {item.name for item in logs}, key)
         for files in logs:
             seen = audit_root(config) / SEEN / files.name
             mine = [item for item in kept if item.log == files.name]
             mine += [read_checkpoint(seen)] if seen.exists() else []
             done.append(verify_log(PRIMITIVES, files, kept=mine, max_silence=max_silence))
             keep_seen(seen, done[-1].note)
+        if key is None:
+            check_beginnings(done)
         event.note(logs=len(done), events=sum(item.size - item.begins for item in done))
     return done
 
 
-def _check_known(kept: tuple[Checkpoint, ...], logs: set[str]) -> None:
+def check_there(seen: Path, prefix: str, logs: set[str], key: str | None) -> None:
+    """Refuse when a log that was verified before is not there any more (with *key* one log alone is looked at)."""
+    names = os.listdir(seen) if seen.is_dir() and key is None else []
+    for name in sorted(names):
+        log = name.removeprefix(prefix)
+        if name.startswith(prefix) and re.fullmatch("[0-9a-f]{32}", log) and log not in logs:
+            raise RollbackError(
+                f"log {log}: it was verified before and is not there any more: was it deleted? If you moved it away "
+                f"yourself, remove {seen / name}, too"
+            )
+
+
+def check_known(kept: tuple[Checkpoint, ...], logs: set[str]) -> None:
     for item in kept:
         if item.log not in logs:
             raise IntegrityError(f"the kept checkpoint is of log {item.log}, which is not here: the log was replaced")
 
 
-def _with_key(logs: list[LogFiles], key: str | None) -> list[LogFiles]:
+def with_key(logs: list[LogFiles], key: str | None) -> list[LogFiles]:
     """Return the logs of *key* (None: all); refuse when none has it."""
     if key is None:
         return logs
@@ -211,18 +242,20 @@ def keep_seen(path: Path, note: str) -> None:
 
 def prove(config: Config, seq: int, directory: Path | None = None) -> dict[str, Any]:
     """Return the proof that event *seq* is in the log."""
+    authorize(config, "ReadAudit")
     return prove_event(PRIMITIVES, chosen(config, directory)[0], seq)
 
 
 def prove_since(config: Config, old: Checkpoint, directory: Path | None = None) -> dict[str, Any]:
     """Return the proof that the log continues *old*."""
+    authorize(config, "ReadAudit")
     return prove_growth(PRIMITIVES, chosen(config, directory)[0], old)
 
 
 def anchor(config: Config) -> dict[str, Any]:
     """Return the newest checkpoint of this machine's log and its verifier key, to be kept elsewhere. Recorded."""
-    with recorded(config, "audit.anchor"):
-        pass
+    with recorded(config, "audit.anchor") as event:
+        authorize(config, "ReadAudit", event=event)
     with open_log(config) as log, log.quiet() as found:
         note, size = found.note, found.frontier.size
     key = verifier_key(PRIMITIVES, log_key(config.evidence.parent).public)

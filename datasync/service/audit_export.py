@@ -30,6 +30,8 @@ def export_to(
     for item in (path, manifest_path):
         if os.path.lexists(item):
             raise UsageError(f"{item}: expected no file there, found one: it is not overwritten")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"{path}: can not be written: {path.parent} is no directory that this user can write")
     fields: dict[str, Any] = {"format": form, "since": since, "until": until, "logs": len(logs)}
     authorize(config, "ExportAudit")
     with recorded(config, "audit.export", security=True, **fields) as event:

@@ -11,7 +11,7 @@ from datasync.audit.report.words import LANGUAGES
 from datasync.audit.rows import rows
 from datasync.audit.seal import People
 from datasync.audit.segments import LogFiles
-from datasync.audit.verify import verify_log
+from datasync.audit.verify import check_beginnings, verify_log
 from datasync.config import Config
 from datasync.errors import UsageError
 from datasync.service import audit_keep
@@ -32,6 +32,7 @@ def make(config: Config, name: str, asked: dict[str, str], logs: list[LogFiles],
     with recorded(config, "audit.report", report=name, dataset=asked.get("dataset", "")) as event:
         authorize(config, "ExportAudit", event=event)
         verified = tuple(verify_log(PRIMITIVES, item) for item in logs)
+        check_beginnings(verified)
         kept = None
         if name == "retention":
             state = audit_keep.state(config)

@@ -9,12 +9,14 @@ node's key) or from an offline grant that an owner signed, never from the caller
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from datasync.config import Config
+from datasync.crypto.signatures import signer_text
 from datasync.errors import NotAuthorized
 from datasync.policy.explain import explain
-from datasync.policy.model import Decision, Request
+from datasync.policy.model import Decision, Evidence, Request
+from datasync.policy.situations import changes, situations
 from datasync.repository.repository import OpenDataset
 from datasync.service.caller import Asked, Claims, Held, caller_of, grants_held, request_of
 from datasync.service.policy_force import InForce, dataset_policy, decision_time, site_policy
@@ -22,6 +24,9 @@ from datasync.service.record import Recording, recorded
 from datasync.service.session import Session
 
 HINTS = 3
+GRANTING = "ManageKeys"  # what who signs offline grants has to be allowed
+HINT_SEARCH = 500  # situations that are tried for the hints of a denial; `policy explain` tries more
+DECIDED = frozenset({"Warm"})  # what a control side has asked its policies when it lent a key
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ def authorize(
     *claims*: somebody else asks, whose token was verified.
     """
     asked = Asked(action, seq, age_days, frozenset(approvers))
-    policies = in_force(where, dataset, fresh=fresh)
+    policies = in_force(where, dataset, fresh=fresh, action=action)
     if not policies:
         return None
     if event is not None:
@@ -60,13 +65,16 @@ def authorize(
         return _decide(where, policies, asked, dataset, own, claims)
 
 
-def in_force(where: Session | Config, dataset: OpenDataset | str | None, *, fresh: bool = True) -> list[InForce]:
-    """Return the policies that decide about *dataset*."""
+def in_force(
+    where: Session | Config, dataset: OpenDataset | str | None, *, fresh: bool = True, action: str = ""
+) -> list[InForce]:
+    """Return the policies that decide about *dataset*. Who lent a key for *action* has asked the dataset's own; this
+    machine's site decides always.
+    """
     config = where if isinstance(where, Config) else where.config
-    if isinstance(where, Session) and where.decided:
-        return []  # who lent the key has asked the policies
     found = [site_policy(config)]
-    if isinstance(where, Session) and isinstance(dataset, OpenDataset):
+    decided = isinstance(where, Session) and where.decided and action in DECIDED
+    if isinstance(where, Session) and isinstance(dataset, OpenDataset) and not decided:
         found.append(dataset_policy(where, dataset, fresh=fresh))
     return [item for item in found if item is not None]
 
@@ -88,18 +96,51 @@ def _decide(
     digests = " ".join(item.engine.digest for item in policies)
     decided: list[str] = []
     for policy in policies:
-        request = request_of(policy.engine.bundle, caller, asked, name, now, grants)
+        held = standing(policy, grants, name, now)
+        request = request_of(policy.engine.bundle, caller, asked, name, now, held)
         decision = policy.engine.decide(request)
         decided += [f"{policy.source}:{reason}" for reason in decision.reasons]
-        event.note(policy_warning=policy.warning or None)
+        event.note(policy_warning=policy.warning or None, **_circumstances(policy, request))
         if decision.allow:
             continue
-        if decision.reasons or decision.errors or not _covered(grants):
-            event.note(policy=digests, decided_by=tuple(decided))
-            raise _denied(policy, request, decision)
+        if decision.reasons or decision.errors or not _covered(held):
+            event.decided(digests, tuple(decided))
+            raise _denied(policy, request, decision, stranger=claims is not None)
         decided.append(f"{policy.source}:grant")
-    event.note(policy=digests, decided_by=tuple(decided))
+    event.decided(digests, tuple(decided))
     return Authorized(digests, tuple(decided))
+
+
+def _circumstances(policy: InForce, request: Request) -> dict[str, str | None]:
+    """Return what the event tells of the evidence: what the policy says of the dataset, and what was verified of who
+    asks; None where nothing is known.
+    """
+    part = policy.engine.bundle.policy.datasets.get(request.dataset or "")
+    return {
+        "classification": part.classification if part is not None else None,
+        "purpose": request.evidence.purpose,
+        "attestation": "verified" if request.evidence.attested else None,
+    }
+
+
+def standing(policy: InForce, grants: list[Held], dataset: str | None, now: int) -> list[Held]:
+    """Return *grants* as they stand under *policy*: who may manage no keys there, in whatever situation, allows nothing
+    and vouches for nothing; an approval is a person's own word and stays.
+    """
+    return [
+        item if _may_grant(policy, item.issuer, dataset, now) else replace(item, covers=False, region="", purpose="")
+        for item in grants
+    ]
+
+
+def _may_grant(policy: InForce, issuer: bytes, dataset: str | None, now: int) -> bool:
+    principal = policy.engine.bundle.known_as(signer_text(issuer))
+    if principal is None:
+        return False
+    offered = changes(policy.engine.bundle, policy.engine.about(GRANTING))
+    now_only = [item for item in offered if "now" not in item[1]]
+    asked = [Request(principal, GRANTING, dataset, evidence) for _, evidence in situations(Evidence(now), now_only)]
+    return any(decision.allow for decision in policy.engine.decide_all(asked))
 
 
 def _covered(grants: list[Held]) -> bool:
@@ -107,8 +148,9 @@ def _covered(grants: list[Held]) -> bool:
     return any(item.covers for item in grants)
 
 
-def _denied(policy: InForce, request: Request, decision: Decision) -> NotAuthorized:
-    told = explain(policy.engine, request)
+def _denied(policy: InForce, request: Request, decision: Decision, *, stranger: bool) -> NotAuthorized:
+    """Return the refusal; a *stranger* who asks from elsewhere is not told what others may."""
+    told = explain(policy.engine, request, 0 if stranger else HINT_SEARCH)
     where = f"dataset {request.dataset!r}" if request.dataset is not None else "repository"
     text = f"{where}: {request.principal} may not {request.action}: {'; '.join(told.because)}"
     if told.would_allow:

@@ -24,14 +24,24 @@ from datasync.errors import IntegrityError, NotAuthorized
 from datasync.format.encoding import decode
 from datasync.format.keyset import Slot
 from datasync.repository.holders import Secrets
+from datasync.repository.repository import Repository
 from datasync.service.client import Api, control_api
 from datasync.service.daemon_settings import read_settings
 from datasync.service.references import parse_reference
 from datasync.service.session import Session
+from datasync.storage.brokers import load
 from datasync.storage.location import parse_url
 from datasync.storage.protocol import ObjectStore
 
 MARGIN_SECONDS = 60  # a key is asked for anew this long before the old one ends
+LENT_STORES = {
+    "s3": "datasync.storage.s3.broker:open_lent",
+    "oss": "datasync.storage.oss.broker:open_lent",
+    "cos": "datasync.storage.cos.broker:open_lent",
+    "gs": "datasync.storage.gcs.broker:open_lent",
+    "az": "datasync.storage.azure.broker:open_lent",
+}
+"""For each scheme what opens a store with a credential's variables; without them it is opened as always."""
 
 
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,18 +95,24 @@ class BorrowedSession(Session):
         return Secrets(self._lent.identity, lent=((bytes.fromhex(self._lent.answer.dataset_id), self._lent.slot),))
 
     @cached_property
+    def repository(self) -> Repository:
+        """The repository, in which the dataset is found by its id: the credential may not list the others."""
+        answer, found = self._lent.answer, super().repository
+        found.names.keep(answer.dataset, bytes.fromhex(answer.dataset_id))
+        return found
+
+    @cached_property
     def driver(self) -> ObjectStore:
         """The store, with the credential that was lent for it, if one was."""
         keys = self._lent.answer.storage
         where = parse_url(self.config.repository or "")
-        if where.scheme != "s3" or not keys:
+        if where.scheme not in LENT_STORES or not keys:
             return super().driver
-        from datasync.storage.s3 import S3Credentials, S3Options, S3Store
-
-        credentials = S3Credentials(
-            keys["AWS_ACCESS_KEY_ID"], keys["AWS_SECRET_ACCESS_KEY"], keys.get("AWS_SESSION_TOKEN")
-        )
-        return S3Store(where, S3Options(credentials))
+        try:
+            store: ObjectStore = load(LENT_STORES[where.scheme], where.scheme)(where, keys)
+        except KeyError as error:
+            raise IntegrityError(f"the control side's answer has a storage credential without {error}") from None
+        return store
 
 
 def borrow(api: Api, reference: str, node: str) -> Lent:
@@ -149,6 +165,11 @@ class Lender:
         """Tell whether the key lent for the dataset has to be asked for anew."""
         lent = self._lent.get(name)
         return self._api is not None and (lent is None or lent.ends_soon)
+
+    def until(self, name: str) -> int | None:
+        """Return when the key lent for the dataset ends (ms), None when none is lent."""
+        lent = self._lent.get(name)
+        return lent.answer.until if lent is not None else None
 
     def forget(self, name: str) -> None:
         """Drop the key lent for the dataset: it was refused."""

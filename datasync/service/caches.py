@@ -5,6 +5,7 @@ again elsewhere.
 """
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,12 +13,13 @@ from pathlib import Path
 from datasync.cache.layout import Cache, View
 from datasync.cache.ready import Ready, read_ready
 from datasync.crypto.hashing import hash_bytes
-from datasync.errors import DatasyncError, NotFound
+from datasync.errors import DatasyncError, NoSpace, NotFound
 from datasync.model.ids import DatasetId, SnapshotId
 from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import Snapshot
 
 Place = tuple[Cache, View]
+PROBE_BYTES = 4096
 
 
 @contextlib.contextmanager
@@ -36,6 +38,37 @@ def open_caches(paths: tuple[Path, ...], warn: Callable[[str], None]) -> Iterato
         if not found:
             raise failure or NotFound("no cache directory is configured")
         yield found
+
+
+def drop_dead(caches: list[Cache], warn: Callable[[str], None], error: Exception) -> bool:
+    """Drop the directories whose disk takes no write any more, if others are left; tell whether *error* is theirs."""
+    dead = [cache for cache in caches if not _takes_writes(cache)]
+    if not dead or len(dead) == len(caches):
+        return False
+    for cache in dead:
+        warn(f"cache directory {cache.path} is left out: it can not be written any more: {error}")
+        caches.remove(cache)
+    return True
+
+
+def _takes_writes(cache: Cache) -> bool:
+    """Try a short write; a full disk is not a dead one."""
+    name = b".probe-" + os.urandom(8).hex().encode()
+    try:
+        fd = cache.tree.create(name, 0o600)
+        try:
+            os.write(fd, bytes(PROBE_BYTES))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+            cache.tree.remove(name)
+    except NoSpace:
+        return True
+    except DatasyncError:
+        return False
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return True
 
 
 def view_in(cache: Cache, dataset: OpenDataset, snapshot: Snapshot, part: str = "") -> View:
@@ -96,8 +129,22 @@ def newest_local(
     """
     found = []
     for cache in caches:
-        for view in cache.views(name):
-            ready = read_ready(cache, view)
+        for view in _views(cache, name):
+            ready = _receipt(cache, view)
             if ready is not None and ready.dataset == name and not ready.subset and counts(view, ready):
                 found.append((cache, view, ready))
     return max(found, key=lambda item: item[2].seq, default=None)
+
+
+def _views(cache: Cache, name: str) -> list[View]:
+    try:
+        return list(cache.views(name))
+    except DatasyncError:
+        return []  # a disk that died: what another one has counts
+
+
+def _receipt(cache: Cache, view: View) -> Ready | None:
+    try:
+        return read_ready(cache, view)
+    except DatasyncError:
+        return None  # a damaged view is none to fall back to; an older one may be whole

@@ -5,6 +5,7 @@ for the node's key; region and purpose, where that says nothing, from an offline
 """
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from datasync.config import Config
@@ -35,7 +36,7 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Claims:
     """Somebody else who asks, and what was verified of them: identities as a policy lists them (`issuer#subject`, a
-    signer), and what their token or attestation proves.
+    signer), what their token or attestation proves, and the address that their connection came from.
     """
 
     identities: tuple[str, ...]
@@ -112,29 +113,50 @@ def request_of(
     machine = principal if claims is not None else bundle.known_as(signer_text(caller.node))
     node = machine if machine is not None and machine.kind == "node" else None
     named = bundle.of(node) if node is not None else None
-    me = frozenset() if caller.signer is None else frozenset({caller.signer})
-    approvers = asked.approvers | me | {item.issuer for item in grants if asked.action in item.actions}
+    approvers = asked.approvers | {item.issuer for item in grants if asked.action in item.actions}
     regions = [named.region if named is not None else None, claims.region if claims is not None else None]
     purposes = [claims.purpose if claims is not None else None]
     evidence = Evidence(
         now=now,
         mfa=claims is not None and claims.mfa,
         attested=claims is not None and claims.attested,
-        approvals=max(1, len(approvers)),
+        approvals=max(1, len(_people(bundle, principal, approvers))),
         region=next(filter(None, [*regions, *(item.region for item in grants)]), None),
         purpose=next(filter(None, [*purposes, *(item.purpose for item in grants)]), None),
-        source=claims.source if claims is not None else None,
+        source=_address(claims.source) if claims is not None and claims.source is not None else None,
         node=node.name if node is not None else None,
         age_days=asked.age_days,
     )
     return Request(principal, asked.action, dataset, evidence)
 
 
+def _people(bundle: Bundle, principal: Principal, approvers: frozenset[bytes]) -> set[Principal]:
+    """Return the users of *bundle* who stand behind an action: who asks, and who signed for it. Keys are no people: two
+    of one user's are one, and one that is nobody's counts for nothing (it may be anybody's second).
+    """
+    known = {bundle.known_as(signer_text(signer)) for signer in approvers} | {principal}
+    return {item for item in known if item is not None and item.kind == "user" and bundle.of(item) is not None}
+
+
+def _address(text: str) -> str | None:
+    """Return an address as policies write it: without a zone, an IPv4 one that came over an IPv6 socket as what it is;
+    None for what is no address.
+    """
+    try:
+        found = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return str(getattr(found, "ipv4_mapped", None) or found)
+
+
 def grants_held(config: Config, dataset: OpenDataset, caller: Caller, asked: Asked, now: int) -> list[Held]:
-    """Return this machine's grants that hold now and are about this; those that do not are no evidence."""
+    """Return this machine's grants that hold now and are about this; those that do not are no evidence.
+
+    Where several owners have to sign, one owner's word is an approval and no more.
+    """
     if caller.claims is not None:
         return []  # another machine's
-    held = []
+    held, alone = [], dataset.trusted.root.threshold == 1
     keys = frozenset({caller.node} | ({caller.signer} if caller.signer is not None else set()))
     for path in config.grants:
         try:
@@ -143,8 +165,9 @@ def grants_held(config: Config, dataset: OpenDataset, caller: Caller, asked: Ask
             continue  # for another dataset, another machine, or over: `datasync policy grants` tells why
         if asked.seq is not None and not covers(grant, asked.action, asked.seq):
             continue
-        about = covers(grant, asked.action, asked.seq)
-        held.append(Held(grant.actions, grant.until, grant.region, grant.purpose, issuer, about))
+        about = alone and covers(grant, asked.action, asked.seq)
+        region, purpose = (grant.region, grant.purpose) if alone else ("", "")
+        held.append(Held(grant.actions, grant.until, region, purpose, issuer, about))
     return held
 
 

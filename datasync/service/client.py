@@ -20,13 +20,13 @@ from datasync import errors
 from datasync.config import Config
 from datasync.errors import DatasyncError, IntegrityError, NotAuthorized, NotFound, StorageUnavailable, UsageError
 from datasync.model.limits import KIB, MIB
-from datasync.service.daemon_settings import Control, socket_path
+from datasync.service.daemon_settings import Control, read_settings, socket_path
 from datasync.service.sockets import reachable
+from datasync.service.verbs import LINE_BYTES
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 120.0  # without a byte; a stream sends one at least every 15 s
 ANSWER_BYTES = 4 * MIB
-LINE_BYTES = 64 * KIB  # one event of a stream
 TOKEN_BYTES = 16 * KIB
 SYSTEM_SOCKET = Path("/run/datasync/daemon.sock")
 
@@ -75,8 +75,8 @@ class Api:
                 raise StorageUnavailable(f"{self.name}: the connection broke ({type(error).__name__})") from None
 
     def _events(self, response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
-        while line := response.readline(LINE_BYTES + 1):
-            if len(line) > LINE_BYTES:
+        while line := response.readline(LINE_BYTES + 64):
+            if len(line) > LINE_BYTES + len(b"data: \n"):
                 raise IntegrityError(f"{self.name}: an event is longer than {LINE_BYTES} bytes")
             if line.startswith(b"data: "):
                 event = self._json(line[6:])
@@ -168,6 +168,15 @@ def require_local(config: Config) -> Api:
     if found is None:
         raise NotFound(f"daemon: none listens at {socket_path(config)}: run `datasync daemon start`")
     return found
+
+
+def require_daemon(config: Config) -> Api:
+    """Return the daemon that `--daemon` names by its URL, else this machine's own; raise `NotFound` without one."""
+    if is_url(config.daemon):
+        found = control_api(config, read_settings(config).control)
+        if found is not None:
+            return found
+    return require_local(config)
 
 
 def is_url(text: str | None) -> bool:

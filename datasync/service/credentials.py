@@ -1,7 +1,7 @@
 """Release a storage credential: for one dataset, for what a decision allows, for no longer than it allows it.
 
-Recorded before it is issued, and not issued when that can not be written (design, section 8.7). S3 and what speaks its
-STS; for other providers there is no broker in this version.
+Recorded before it is issued, and not issued when that can not be written (design, section 8.7). Which broker issues it
+is the repository's scheme; a provider's module is imported only when its turn comes.
 """
 
 import time
@@ -11,16 +11,24 @@ from datasync.errors import NotAuthorized, UsageError
 from datasync.format.names import MARKER, dataset_prefix
 from datasync.policy import explain
 from datasync.repository.repository import OpenDataset
-from datasync.service.authorize import authorize, in_force
+from datasync.service.authorize import authorize, in_force, standing
 from datasync.service.caller import Asked, Claims, caller_of, grants_held, request_of
 from datasync.service.policy_force import decision_time
 from datasync.service.record import recorded
 from datasync.service.session import Session
-from datasync.storage.brokers import Credential, CredentialBroker, Scope
+from datasync.storage.brokers import Credential, CredentialBroker, Scope, load
 from datasync.storage.location import parse_url
 
 READS = ("ReadMetadata", "ReadData", "Warm")
 CREATES = ("PushSnapshot",)
+BROKERS = {
+    "s3": "datasync.storage.s3.broker:S3StsBroker",
+    "oss": "datasync.storage.oss.broker:OssStsBroker",
+    "cos": "datasync.storage.cos.broker:CosStsBroker",
+    "gs": "datasync.storage.gcs.broker:GcsBroker",
+    "az": "datasync.storage.azure.broker:AzureSasBroker",
+}
+"""For each scheme what issues: called with the URL and the role, and by name `endpoint` (or None) and `clock`."""
 
 
 def release(
@@ -29,7 +37,7 @@ def release(
     """Return a credential with which this identity can do *action* on the dataset *name*, for at most *seconds*."""
     if action not in READS + CREATES:
         raise UsageError(f"action {action!r}: expected one of {', '.join(READS + CREATES)}")
-    chosen = broker or s3_broker(session)
+    chosen = broker or broker_of(session)
     dataset = session.repository.open(name)
     authorize(session, action, dataset)
     now = dataset.history.now()
@@ -49,7 +57,8 @@ def allowed_until(session: Session, dataset: OpenDataset, action: str, limit: in
     grants = grants_held(config, dataset, caller, asked, now)
     ends = [item.until for item in grants if item.covers]
     for policy in in_force(session, dataset):
-        request = request_of(policy.engine.bundle, caller, asked, dataset.name, now, grants)
+        held = standing(policy, grants, dataset.name, now)
+        request = request_of(policy.engine.bundle, caller, asked, dataset.name, now, held)
         by_policy = policy.engine.decide(request).allow
         limit = min(
             limit, explain.allowed_until(policy.engine, request, limit) if by_policy else max(ends, default=now)
@@ -57,15 +66,17 @@ def allowed_until(session: Session, dataset: OpenDataset, action: str, limit: in
     return limit
 
 
-def s3_broker(session: Session) -> CredentialBroker:
-    """Return the broker that the configuration names."""
+def broker_of(session: Session) -> CredentialBroker:
+    """Return the broker for the repository's provider, with the role that the configuration names."""
     config = session.config
     where = parse_url(config.repository or "")
-    if where.scheme != "s3" or config.credential_role is None:
+    if where.scheme not in BROKERS or config.credential_role is None:
+        others = ", ".join(f"{scheme}://" for scheme in BROKERS if scheme != "s3")
         raise UsageError(
-            "credentials: expected an s3:// repository and [policy] role, the ARN of a role that may do no more than "
-            "read and create there"
+            f"credentials: expected an s3:// repository (or {others}) and [policy] role, what may do no more than read "
+            "and create there (docs/policy.md)"
         )
-    from datasync.storage.s3.broker import S3StsBroker
-
-    return S3StsBroker(where, config.credential_role, endpoint=config.sts_endpoint, clock=time.time)
+    made: CredentialBroker = load(BROKERS[where.scheme], where.scheme)(
+        where, config.credential_role, endpoint=config.sts_endpoint, clock=time.time
+    )
+    return made

@@ -1,5 +1,5 @@
-"""The daemon's tables of the configuration, as frozen values: [[mirror]], [[warm]], [daemon], [alerts], [control],
-[[issuer]], [[access]] (docs/daemon.md).
+"""The daemon's tables of the configuration, as frozen values: [[mirror]], [[warm]], [scrub], [daemon], [alerts],
+[control], [[issuer]], [[access]] (docs/daemon.md).
 
 Pure: takes what `datasync.config` has read. Raises `UsageError` that names the table and the key.
 """
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from datasync.cache.space import parse_size
 from datasync.config import Config
 from datasync.errors import UsageError
 from datasync.format.names import check_name
@@ -21,6 +22,8 @@ _SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 ACTIONS = ("warm", "status")
+OWN_ISSUERS = ("token", "mtls", "os-user")
+"""What this daemon calls itself where it vouches for a token of its own, a certificate, and a user of this machine."""
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA")
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
@@ -57,6 +60,14 @@ class Warm(_Strict, frozen=True):
     subset: tuple[str, ...] = ()
 
 
+class Scrub(_Strict, frozen=True):
+    """How the daemon checks the node's cache in the background: how often, how fast, when; `every` empty for never."""
+
+    every: str = "7d"
+    rate: str = "32MiB"
+    window: str = ""
+
+
 class Server(_Strict, frozen=True):
     """How the daemon is reached."""
 
@@ -90,14 +101,28 @@ class Control(_Strict, frozen=True):
     node: str = ""
 
 
+class Proof(_Strict, frozen=True):
+    """A claim, by the names that lead to it, and the values of it that prove something."""
+
+    claim: tuple[str, ...]
+    values: tuple[str | bool, ...]
+
+
 class Issuer(_Strict, frozen=True):
-    """Who signs JWTs that are believed: fixed algorithms, exact names, keys from one place."""
+    """Who signs JWTs that are believed: fixed algorithms, exact names, keys from one place; and which of its claims
+    policies may rely on. `mfa`: any of these proves a second factor; `attested`: all of these prove the machine;
+    `region`, `purpose`: where a token says them. What is not named here is not known.
+    """
 
     issuer: str
     audience: str
     jwks: str
     algorithms: tuple[str, ...] = ("RS256", "ES256")
     ca: str = ""
+    mfa: tuple[Proof, ...] = ()
+    attested: tuple[Proof, ...] = ()
+    region: tuple[str, ...] = ()
+    purpose: tuple[str, ...] = ()
 
 
 class Access(_Strict, frozen=True):
@@ -116,6 +141,7 @@ class Settings:
 
     mirrors: tuple[Mirror, ...]
     warms: tuple[Warm, ...]
+    scrub: Scrub
     server: Server
     alerts: Alerts
     control: Control
@@ -139,6 +165,14 @@ def share(text: str, what: str) -> float:
     return float(match[1]) / 100
 
 
+def rate(text: str, what: str) -> float:
+    """Return the bytes a second of *text*, like `32MiB`."""
+    number, share = parse_size(text, what)
+    if share or not number:
+        raise UsageError(f"{what}: expected bytes a second like 32MiB, found {text!r}")
+    return number
+
+
 def window(text: str, what: str) -> tuple[int, int] | None:
     """Return the seconds of the day between which work is done, None for always: `22:00-06:00`."""
     if not text:
@@ -157,6 +191,7 @@ def read_settings(config: Config, extra: Sequence[Mapping[str, Any]] = ()) -> Se
     found = Settings(
         tuple({item.dataset: item for item in mirrors}.values()),
         tuple(_list(tables, "warm", Warm)),
+        _convert(tables.get("scrub", {}), Scrub, "scrub"),
         _convert(tables.get("daemon", {}), Server, "daemon"),
         _convert(tables.get("alerts", {}), Alerts, "alerts"),
         _convert(tables.get("control", {}), Control, "control"),
@@ -197,6 +232,10 @@ def _check(found: Settings, names: list[str]) -> None:
         parse_reference(item.dataset)
         seconds(item.every, f"[[warm]] {item.dataset}: every")
         window(item.window, f"[[warm]] {item.dataset}: window")
+    if found.scrub.every:
+        seconds(found.scrub.every, "[scrub] every")
+    rate(found.scrub.rate, "[scrub] rate")
+    window(found.scrub.window, "[scrub] window")
     for key in ("behind", "ending"):
         seconds(getattr(found.alerts, key), f"[alerts] {key}")
     share(found.alerts.disk_free, "[alerts] disk_free")
@@ -208,6 +247,10 @@ def _check_control(found: Settings) -> None:
         unknown = sorted(set(issuer.algorithms) - set(ALGORITHMS))
         if unknown or not issuer.algorithms:
             raise UsageError(f"[[issuer]] {issuer.issuer}: algorithms: expected some of {', '.join(ALGORITHMS)}")
+        _check_issuer(issuer)
+    names = [issuer.issuer for issuer in found.issuers]
+    if len(names) != len(set(names)):
+        raise UsageError("[[issuer]]: expected each issuer once, found one twice")
     for item in found.access:
         wrong = sorted(set(item.actions) - set(ACTIONS))
         if wrong:
@@ -218,6 +261,16 @@ def _check_control(found: Settings) -> None:
         raise UsageError(
             "[daemon] listen: expected unix, or tcp://HOST:PORT with `certificate` and `key`: TCP needs TLS"
         )
+
+
+def _check_issuer(issuer: Issuer) -> None:
+    """Refuse a name that a policy could take for another's: it knows who asks as ISSUER#SUBJECT."""
+    if not issuer.issuer or "#" in issuer.issuer or issuer.issuer in OWN_ISSUERS:
+        raise UsageError(
+            f"[[issuer]] {issuer.issuer!r}: expected a name without `#`, other than {', '.join(OWN_ISSUERS)}"
+        )
+    if not all(proof.claim and proof.values for proof in (*issuer.mfa, *issuer.attested)):
+        raise UsageError(f"[[issuer]] {issuer.issuer}: mfa and attested: expected a claim and values of it")
 
 
 def socket_path(config: Config, server: Server | None = None) -> Path:

@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
 
+from datasync.cache.layout import Cache
 from datasync.crypto.signatures import SigningKey, parse_signer, signer_text, verify
 from datasync.errors import DatasyncError, FormatError, IntegrityError, NotFound, StorageUnavailable, WrongKey
 from datasync.format.keyset import Keyset
@@ -28,6 +30,7 @@ from datasync.storage.protocol import ObjectStore
 
 FORMAT = "datasync-erasure-certificate"
 KIND = "erasure"
+TOLD = ("dataset", "dataset_id", "time")  # texts that every certificate has
 STYLE = "body{font:14px sans-serif;margin:2em} th{text-align:left;vertical-align:top} td{word-break:break-all}"
 OUT_OF_REACH = (
     "keys and data that readers copied while they had access",
@@ -115,7 +118,22 @@ def _destroy(session: Session, dataset: _Doomed, *, delete_data: bool) -> tuple[
     else:
         kept.append("the sealed packs, which nothing opens any more (`--delete-data` removes them)")
     destroyed["local records"] = session.repository.forget_dataset(dataset.id, dataset.name)
-    return destroyed, kept
+    return destroyed, kept + _views_here(session, dataset.name)
+
+
+def _views_here(session: Session, name: str) -> list[str]:
+    """Return what this machine's caches hold of the dataset, in plain: jobs may be reading it, so it is only named."""
+    found = []
+    for path in filter(Path.is_dir, session.config.caches):
+        try:
+            with Cache.open(path) as cache:
+                count = sum(1 for _ in cache.views(name))
+        except DatasyncError as error:
+            found.append(f"views in this machine's cache {path}, which could not be looked at: {error}")
+            continue
+        if count:
+            found.append(f"{count} views in plain in this machine's cache {path} (`datasync cache evict` removes them)")
+    return found
 
 
 def _delete_all(store: ObjectStore, prefix: str) -> int:
@@ -206,9 +224,10 @@ def verify_certificate(text: str, what: str) -> dict[str, Any]:
     try:
         fields = json.loads(text)
         signer, signature = parse_signer(fields["signer"]), bytes.fromhex(fields["signature"])
-        if fields["format"] != FORMAT:
+        told = [fields[name] for name in TOLD]
+        if fields["format"] != FORMAT or not all(isinstance(value, str) for value in told):
             raise ValueError("another format")
-    except (ValueError, KeyError, TypeError, DatasyncError):
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError, DatasyncError):
         raise FormatError(f"{what}: expected an erasure certificate, found something else") from None
     body = _canonical({key: value for key, value in fields.items() if key not in ("signer", "signature")})
     verify(signer, KIND, body, signature)

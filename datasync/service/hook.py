@@ -13,7 +13,7 @@ import msgspec
 
 from datasync.cache.layout import Cache
 from datasync.config import Config
-from datasync.errors import IntegrityError, NotAuthorized, NotFound, StorageUnavailable
+from datasync.errors import IntegrityError, NotAuthorized, NotFound, StorageUnavailable, UsageError
 from datasync.model.ids import SnapshotId
 from datasync.pull.pipeline import Progress, PullResult
 from datasync.service.borrow import Lender, borrowed
@@ -46,6 +46,11 @@ def warm_by_daemon(
     """Return a ready view of what *reference* means."""
     config = session.config
     api = _usable(config)
+    if api is not None and options.group is not None:
+        raise UsageError(
+            f"group {options.group!r}: {api.name} makes the view, and its own settings say who reads: "
+            "set [cache] group there, or pass --daemon off"
+        )
     if api is not None:
         return _ask(api, reference, report, waiting, options, session.warn)
     if Lender(config).lends:

@@ -9,15 +9,16 @@ again at most once a minute. When the address fails, the keys that are known hol
 import fnmatch
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from datasync.crypto.jwt import Expected, PublicKey, issuer_of, read_keys, verify_jwt
 from datasync.crypto.kms.http import Client, HttpLimits, Request, parse_endpoint
 from datasync.errors import DatasyncError, NotAuthorized, StorageUnavailable, UsageError
-from datasync.service.daemon_settings import Access, Issuer, seconds
-from datasync.service.principal import Principal, Right
+from datasync.service.daemon_settings import Access, Issuer, Proof, seconds
+from datasync.service.principal import NOTHING, Principal, Proved, Right
 
 FRESH_SECONDS = 3600.0
 STALE_SECONDS = 24 * 3600.0
@@ -41,6 +42,37 @@ def fetch_jwks(issuer: Issuer) -> bytes:
     if answer.status != 200:
         raise StorageUnavailable(f"{what}: expected status 200, found {answer.status}")
     return answer.body
+
+
+def proved_by(issuer: Issuer, claims: Mapping[str, Any]) -> Proved:
+    """Return what verified *claims* prove, as the configuration reads this issuer's (RFC 8176 for `amr`)."""
+    return Proved(
+        mfa=any(_proves(proof, claims) for proof in issuer.mfa),
+        attested=bool(issuer.attested) and all(_proves(proof, claims) for proof in issuer.attested),
+        region=_text_at(claims, issuer.region),
+        purpose=_text_at(claims, issuer.purpose),
+    )
+
+
+def _proves(proof: Proof, claims: Mapping[str, Any]) -> bool:
+    """Tell whether the claim is one of the values, or a list that has one: whole texts, never parts of them; `true` is
+    not "true", nor 1.
+    """
+    found = _at(claims, proof.claim)
+    told = found if isinstance(found, list) else [found]
+    return any(type(item) is type(value) and item == value for item in told for value in proof.values)
+
+
+def _text_at(claims: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
+    found = _at(claims, path) if path else None
+    return found if isinstance(found, str) and found else None
+
+
+def _at(claims: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    found: Any = claims
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
 
 
 @dataclass(slots=True)
@@ -81,9 +113,9 @@ class Issuers:
             with self._lock:
                 keys = self._keys(issuer, again=True)
             claims = verify_jwt(text, keys, expected, self._clock())
-        return self.known(issuer.issuer, str(claims["sub"]), "jwt")
+        return self.known(issuer.issuer, str(claims["sub"]), "jwt", proved_by(issuer, claims))
 
-    def known(self, issuer: str, subject: str, method: str) -> Principal:
+    def known(self, issuer: str, subject: str, method: str, proved: Proved = NOTHING) -> Principal:
         """Return a verified subject with its rights; raise `NotAuthorized` when it has none."""
         now = self._clock()
         rights = tuple(
@@ -93,7 +125,7 @@ class Issuers:
         )
         if not rights:
             raise NotAuthorized(f"{subject[:100]!r} of {issuer}: no [[access]] names it")
-        return Principal(subject, issuer, method, rights)
+        return Principal(subject, issuer, method, rights, proved=proved)
 
     def _keys(self, issuer: Issuer, *, again: bool = False) -> dict[str, PublicKey]:
         now, known = self._clock(), self._known.get(issuer.issuer)

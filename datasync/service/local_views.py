@@ -18,6 +18,7 @@ from datasync.cache.ready import Ready, discard_view, read_ready
 from datasync.cache.space import Limits, Space
 from datasync.config import Config
 from datasync.errors import DatasyncError, NotFound, UsageError
+from datasync.service.authorize import authorize
 from datasync.service.record import recorded
 from datasync.service.references import Reference, parse_reference
 from datasync.service.vouch import check_own
@@ -109,13 +110,16 @@ def check_signature(evidence: Path, item: LocalView) -> None:
 
 def set_pin(config: Config, item: LocalView, seconds: float | None) -> None:
     """Pin a view for *seconds*, None: for ever; recorded."""
-    with recorded(config, "cache.pin", **_named(item), seconds=None if seconds is None else int(seconds)):
+    named = _named(item)
+    with recorded(config, "cache.pin", **named, seconds=None if seconds is None else int(seconds)) as event:
+        authorize(config, "Warm", item.ready.dataset, event=event)
         pin(item.cache, item.view, 0 if seconds is None else int((time.time() + seconds) * 1000))
 
 
 def remove_pin(config: Config, item: LocalView) -> None:
     """Let a view be evicted again; recorded."""
-    with recorded(config, "cache.unpin", **_named(item)):
+    with recorded(config, "cache.unpin", **_named(item)) as event:
+        authorize(config, "Warm", item.ready.dataset, event=event)
         unpin(item.cache, item.view)
 
 
@@ -123,14 +127,25 @@ def evict(config: Config, item: LocalView, limits: Limits) -> None:
     """Remove a view that nobody uses, pinned or not, and the objects that only it had; `Locked` for a leased one.
     Recorded.
     """
-    with recorded(config, "cache.evict", **_named(item)):
+    with recorded(config, "cache.evict", **_named(item)) as event:
+        authorize(config, "Purge", item.ready.dataset, event=event)
         discard(item.cache, item.view)
         space_of(item.cache, limits).remove_orphans()
 
 
+def note_evicted(config: Config, view: View, ready: Ready | None) -> None:
+    """Record that a view made room for another one."""
+    named = _told(ready) if ready is not None else {}
+    with recorded(config, "cache.evict", **named, automatic=True, view=view.stem.decode()):
+        pass
+
+
 def _named(item: LocalView) -> dict[str, Any]:
     """Return what events say of a view."""
-    ready = item.ready
+    return _told(item.ready)
+
+
+def _told(ready: Ready) -> dict[str, Any]:
     return {"dataset": ready.dataset, "snapshot": ready.snapshot, "snapshot_seq": ready.seq, "bytes": ready.bytes}
 
 

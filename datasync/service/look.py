@@ -7,11 +7,15 @@ from dataclasses import dataclass
 
 from datasync.errors import NotAuthorized, NotFound
 from datasync.format.page import Page
+from datasync.format.signed import read_signed
+from datasync.format.snapshot import Body, read_body
 from datasync.model.entries import DIRECTORY, Entry, sort_key
+from datasync.repository.forgotten import name_of, refresh
+from datasync.repository.forgotten_table import Gone
 from datasync.repository.id_set import IdSet
 from datasync.repository.manifest import ManifestReader
 from datasync.repository.repository import OpenDataset
-from datasync.repository.snapshots import HEAD_LIFE_MS, Snapshot
+from datasync.repository.snapshots import HEAD_LIFE_MS, History, Snapshot
 from datasync.repository.tags import read_all
 from datasync.service.authorize import authorize
 from datasync.service.record import recorded
@@ -29,6 +33,7 @@ class DatasetStatus:
     stale: bool
     tags: dict[str, int]
     writable: bool
+    forgotten: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,8 @@ def _status(dataset: OpenDataset) -> DatasetStatus:
     stale = expires is not None and expires - history.now() < HEAD_LIFE_MS // 2
     tags = {name: item.seq for name, item in read_all(history).items()}
     writable = history.signer is not None and history.signer.public in dataset.trusted.root.with_role(2)
-    return DatasetStatus(dataset.name, dataset.id.hex(), newest, expires, stale, tags, writable)
+    forgotten = refresh(history).count()
+    return DatasetStatus(dataset.name, dataset.id.hex(), newest, expires, stale, tags, writable, forgotten)
 
 
 def entries(dataset: OpenDataset, snapshot: Snapshot, path: bytes, *, recursive: bool) -> Iterator[Entry]:
@@ -124,6 +130,42 @@ def log(dataset: OpenDataset) -> Iterator[Snapshot]:
     dataset.history.newest(fresh=False)
     for item in dataset.history.line():
         yield dataset.history.read_object(item)
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenSnapshot:
+    """A snapshot that is gone: what its signed header says, when it was forgotten (ms), and by whom."""
+
+    id: bytes
+    body: Body
+    forgotten: int
+    by: str
+
+
+def log_all(dataset: OpenDataset) -> Iterator[Snapshot | ForgottenSnapshot]:
+    """Yield the dataset's snapshots, newest first, those that were forgotten among them."""
+    history = dataset.history
+    above = history.newest(fresh=False)
+    line = history.line()
+    gone = history.forgotten.below(line[0].number if above is not None and line else 0)
+    names: dict[bytes, str] = {}
+    following = next(gone, None)
+    for item in line:
+        while following is not None and following.seq > item.number:
+            yield _forgotten(history, following, names)
+            following = next(gone, None)
+        yield history.read_object(item)
+    while following is not None:
+        yield _forgotten(history, following, names)
+        following = next(gone, None)
+
+
+def _forgotten(history: History, gone: Gone, names: dict[bytes, str]) -> ForgottenSnapshot:
+    what = f"snapshot {gone.seq} (forgotten)"
+    if gone.by not in names:
+        names[gone.by] = name_of(history, gone.by)
+    body = read_body(read_signed(gone.header, what).body, what)
+    return ForgottenSnapshot(gone.id, body, gone.forgotten, names[gone.by])
 
 
 def difference(dataset: OpenDataset, before: Snapshot, after: Snapshot) -> Iterator[Difference]:

@@ -17,9 +17,10 @@ from datasync.service.session import TOOL, Session
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a person has confirmed for one push: losing most of the source."""
+    """What a person wants of one push: losing most of the source; files that were written a moment ago."""
 
     loss: bool = False
+    unsettled: bool = False
 
 
 def mirror_once(
@@ -37,7 +38,7 @@ def mirror_once(
         allow_empty=allowed.loss,
         max_loss=share(mirror.max_loss, "max_loss"),
         source_change=mirror.shared,
-        settle_seconds=seconds(mirror.stable, "stable"),
+        settle_seconds=0.0 if allowed.unsettled else seconds(mirror.stable, "stable"),
         xattrs=mirror.xattrs,
         chunker=config.chunker,
         tool=TOOL,

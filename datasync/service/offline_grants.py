@@ -18,6 +18,8 @@ from datasync.service.caller import Caller, caller_of, grant_line
 from datasync.service.record import recorded
 from datasync.service.session import Session
 
+APPROVED = frozenset({"Prune", "Shred"})  # what needs a second person
+
 
 @dataclass(frozen=True, slots=True)
 class WantedGrant:
@@ -54,6 +56,12 @@ def issue(session: Session, name: str, wanted: WantedGrant) -> str:
     now = dataset.history.now()
     if wanted.until <= now:
         raise UsageError("until: expected a time to come")
+    owners = dataset.trusted.root.threshold
+    if owners > 1 and not set(wanted.actions) <= APPROVED:
+        raise UsageError(
+            f"dataset {name!r}: {owners} owners have to sign what changes access: one owner's grant is an approval of "
+            f"{' or '.join(sorted(APPROVED))} and no more: let them grant by policy"
+        )
     if session.identity is None:
         raise WrongKey("granting needs an identity: set DATASYNC_IDENTITY")
     policies = [item.engine.digest for item in in_force(session, dataset) if item.source == dataset.name]

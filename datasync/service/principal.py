@@ -24,14 +24,32 @@ class Right:
 
 
 @dataclass(frozen=True, slots=True)
+class Proved:
+    """What was verified of a subject besides its name; what is not known stays so."""
+
+    mfa: bool = False
+    attested: bool = False
+    region: str | None = None
+    purpose: str | None = None
+
+
+NOTHING = Proved()
+
+
+@dataclass(frozen=True, slots=True)
 class Principal:
-    """A subject, who vouches for it, and how it showed that; `admin` is this machine's own user."""
+    """A subject, who vouches for it, and how it showed that; `admin` is this machine's own user, or a member of its
+    group; `own` is the daemon's own user, or root.
+    """
 
     subject: str
     issuer: str
     method: str
     rights: tuple[Right, ...] = ()
     admin: bool = False
+    own: bool = False
+    proved: Proved = NOTHING
+    address: str | None = None  # that its connection came from
 
     def right(self, action: str, dataset: str | None, now: int) -> Right:
         """Return the right to do *action*; raise `NotAuthorized`."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from datasync.cache.copies import remove_dead_copies
+from datasync.cache.kernel import names_in
 from datasync.cache.layout import OBJECTS, QUARANTINE, Cache, View
 from datasync.cache.ready import read_ready
 from datasync.cache.space import Limits
@@ -93,8 +94,8 @@ def _named(cache: Cache, view: View, warn: Callable[[str], None]) -> dict[str, o
 def _objects_left(cache: Cache) -> int:
     count = 0
     with cache.tree.subtree(OBJECTS) as tree:
-        for directory in os.listdir(tree.root_fd):
+        for directory in names_in(tree.root_fd):
             if len(directory) == 2:
                 with tree.subtree(os.fsencode(directory)) as folder:
-                    count += len(os.listdir(folder.root_fd))
+                    count += len(names_in(folder.root_fd))
     return count

@@ -23,6 +23,7 @@ from datasync.repository.keyring import UnknownEpoch
 from datasync.repository.keysets import Shredded
 from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import KeysMoved
+from datasync.repository.trust import Unlisted
 from datasync.service.authorize import authorize
 from datasync.service.record import Recording, recorded
 from datasync.service.session import Session
@@ -96,10 +97,13 @@ def _push_directory(
     except (
         KeysMoved,
         UnknownEpoch,
+        Unlisted,
         NotAuthorized,
     ):  # rotated or regranted since this machine looked; what was stored stays known
         dataset = session.repository.open(dataset_name)
         authorize(session, "PushSnapshot", dataset, event=event)
+        if tag is not None:
+            authorize(session, "Tag", dataset, event=event)
         result = _push(session, dataset, root, source, options, report)
     if tag is not None and result.snapshot is not None and not options.dry_run:
         tags.assign(dataset.history, tag, result.snapshot)

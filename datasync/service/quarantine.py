@@ -1,14 +1,14 @@
 """Damaged objects are moved out of the way, so no view adopts them again; they are kept as evidence until a purge."""
 
-import os
 import time
 
+from datasync.cache.kernel import names_in
 from datasync.cache.layout import OBJECTS, QUARANTINE, Cache
 from datasync.errors import NotFound
 
 
-def quarantine(cache: Cache, object_id: bytes) -> None:
-    """Move the object *object_id* to the cache's quarantine; nothing there is no error."""
+def quarantine(cache: Cache, object_id: bytes) -> bool:
+    """Move the object *object_id* to the cache's quarantine; False when there is none: only the view had it."""
     tree = cache.tree
     if tree.lstat(QUARANTINE) is None:
         tree.make_directory(QUARANTINE, 0o700)
@@ -16,7 +16,8 @@ def quarantine(cache: Cache, object_id: bytes) -> None:
     try:
         tree.rename(OBJECTS + b"/" + text[:2] + b"/" + text, QUARANTINE + b"/" + text + b"-%d" % int(time.time()))
     except NotFound:
-        return  # only the view had it
+        return False
+    return True
 
 
 def quarantined(cache: Cache) -> int:
@@ -24,4 +25,4 @@ def quarantined(cache: Cache) -> int:
     if cache.tree.lstat(QUARANTINE) is None:
         return 0
     with cache.tree.subtree(QUARANTINE) as tree:
-        return len(os.listdir(tree.root_fd))
+        return len(names_in(tree.root_fd))

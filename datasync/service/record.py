@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from datasync.service.session import Session
 
 TEXT_CHARACTERS = 4_096  # of any other text field
-_PATH = re.compile(r"(?<![\w:/<>])/[^\s:,;'\")\]]+")
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_PATH = re.compile(r"(?<![\w:/<>])/(?:[^:\n]*(?=: )|[^\s:,;'\")\]]+)")
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_IN_URL = re.compile(r"(?<=://)[^\s/'\"]*@|(?<=\w)\?[\w%.~+-]+=[^\s'\")]*")
 _RECORDED = "datasync_recorded"  # marks an error that an event has told
 _WHO = ("subject", "issuer", "method", "behalf", "address", "host", "key")
 _WHOM = {"target": "subject", "target_issuer": "issuer", "target_key": "key"}
@@ -52,7 +53,7 @@ class Recording:
     """What an event will say; `note` adds to it until the block ends."""
 
     def __init__(self, config: Config, action: str, fields: dict[str, Any]) -> None:
-        self._config = config
+        self.config = config
         self.action = action
         self._fields: dict[str, Any] = {}
         self._outcome = "success"
@@ -61,6 +62,14 @@ class Recording:
     def note(self, **fields: Any) -> None:
         """Add or replace fields; None leaves a field as it was."""
         self._fields |= {name: value for name, value in fields.items() if value is not None}
+
+    def decided(self, policy: str, by: tuple[str, ...]) -> None:
+        """Add a decision: the digests of the policies that were asked, and the statements that decided. An act that
+        asks several times tells all of them.
+        """
+        asked = [*str(self._fields.get("policy", "")).split(), *policy.split()]
+        told = (*self._fields.get("decided_by", ()), *by)
+        self.note(policy=" ".join(dict.fromkeys(asked)), decided_by=tuple(dict.fromkeys(told)))
 
     def outcome(self, outcome: str, reason: str = "") -> None:
         """Say how it ended where no error does."""
@@ -75,8 +84,8 @@ class Recording:
         detail = {name: given.pop(name) for name in list(given) if name not in CALLER_FIELDS}
         if error is not None:
             given |= {"error": type(error).__name__, "reason": _cut(without_paths(str(error)), REASON_CHARACTERS)}
-        base = {"node": _node(self._config), "software": __version__, "repository": _repository(self._config)}
-        base |= {"node_region": self._config.audit.region, "region": _region(self._config)}
+        base = {"node": _node(self.config), "software": __version__, "repository": _repository(self.config)}
+        base |= {"node_region": self.config.audit.region, "region": _region(self.config)}
         return draft(
             action or self.action,
             outcome or self._outcome,
@@ -139,6 +148,21 @@ def watched(where: "Session | Config") -> Iterator[None]:
         raise
 
 
+@contextmanager
+def refusals(where: "Session | Config", action: str, **fields: Any) -> Iterator[None]:
+    """Record a refusal (`NotAuthorized`, `WrongKey`) of *action* that leaves the block and that no event inside told:
+    who may not do it, or has no key, is refused before there is anything to do.
+    """
+    try:
+        yield
+    except (NotAuthorized, WrongKey) as error:
+        if _RECORDED not in error.__dict__:
+            event = Recording(where if isinstance(where, Config) else where.config, action, fields)
+            with open_log(event.config) as log:
+                _failed(log, event, error)
+        raise
+
+
 def alarm(where: "Session | Config", error: IntegrityError, **fields: Any) -> None:
     """Record an alarm about something that was found and does not end the action."""
     config = where if isinstance(where, Config) else where.config
@@ -148,8 +172,10 @@ def alarm(where: "Session | Config", error: IntegrityError, **fields: Any) -> No
 
 
 def without_paths(text: str) -> str:
-    """Return an error's message without names of files: absolute paths, and what it quotes."""
-    return _QUOTED.sub("'…'", _PATH.sub("<path>", text)) or "interrupted"
+    """Return an error's message without names of files (absolute paths up to what is said of them, and what it quotes)
+    and without what a URL may carry besides a place: a user, a password, a signature.
+    """
+    return _QUOTED.sub("'…'", _PATH.sub("<path>", _IN_URL.sub("", text))) or "interrupted"
 
 
 def _plain(value: Any) -> Any:
@@ -197,8 +223,8 @@ def _region(config: Config) -> str:
 
 def _repository(config: Config) -> str:
     """Return the repository's URL without what may hold credentials."""
-    url = config.repository or ""
-    before, at, rest = url.partition("@")
-    if at and "://" in before:
-        url = before.split("://", 1)[0] + "://" + rest
-    return url.split("?", 1)[0]
+    scheme, mark, rest = (config.repository or "").partition("://")
+    if not mark:
+        return config.repository or ""
+    place, slash, path = rest.partition("?")[0].partition("/")
+    return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"

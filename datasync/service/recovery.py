@@ -138,7 +138,7 @@ def _parse(text: str) -> tuple[str, tuple[str, ...]]:
     stripped = text.strip()
     if stripped.startswith(f"{SCHEME}:"):
         fields = parse_qs(urlsplit(stripped).query)
-        return fields.get("secret", [""])[0], tuple(filter(None, fields.get("trust", [""])[0].split(",")))
+        return fields.get("secret", [""])[0], tuple(_HEX.findall(fields.get("trust", [""])[0]))
     lines = [line.strip() for line in stripped.splitlines()]
     secrets = [line for line in lines if line.upper().startswith("DSRK1")] or [stripped]
     return secrets[-1], tuple(dict.fromkeys(_HEX.findall(stripped)))

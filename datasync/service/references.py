@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 from datasync.errors import IntegrityError, NotFound, UsageError
 from datasync.format.names import check_name
+from datasync.repository.forgotten import refusal
 from datasync.repository.keyring import UnknownEpoch
 from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import Snapshot
 from datasync.repository.tags import read_all
+from datasync.repository.trust import Unlisted
 from datasync.service.authorize import authorize
 from datasync.service.record import Recording
 from datasync.service.session import Session
@@ -57,7 +59,7 @@ def open_reference(
     dataset = session.repository.open(reference.name)
     try:
         snapshot = resolve(dataset, reference)
-    except UnknownEpoch:  # keys may have been rotated since they were read, a moment ago
+    except (UnknownEpoch, Unlisted):  # keys and signers may have changed since they were read, a moment ago
         dataset = session.repository.open(reference.name)
         snapshot = resolve(dataset, reference)
     authorize(session, action, dataset, event=event, seq=snapshot.body.seq)
@@ -115,6 +117,9 @@ def _by_prefix(dataset: OpenDataset, prefix: str) -> Snapshot:
                 break
     if not matches and damaged:
         raise damaged[0]
+    gone = dataset.history.forgotten.with_prefix(prefix) if not matches else None
+    if gone is not None:
+        raise refusal(dataset.history, gone)
     if not matches:
         raise NotFound(f"dataset {dataset.name!r}: no snapshot whose id begins with {prefix}")
     if len(matches) > 1:

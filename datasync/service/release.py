@@ -7,7 +7,6 @@ Raises `NotAuthorized`, `NotFound`, `UsageError`, and as opening a dataset does.
 """
 
 import base64
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,12 +21,13 @@ from datasync.repository.snapshots import Snapshot
 from datasync.service.authorize import authorize
 from datasync.service.borrow import Answer
 from datasync.service.caller import Claims
-from datasync.service.credentials import allowed_until, s3_broker
+from datasync.service.credentials import allowed_until, broker_of
+from datasync.service.policy_force import decision_time
 from datasync.service.principal import Principal
 from datasync.service.record import Recording, recorded
 from datasync.service.references import parse_reference, resolve
 from datasync.service.session import Session
-from datasync.storage.brokers import LONGEST_SECONDS, Scope
+from datasync.storage.brokers import LONGEST_SECONDS, Credential, Scope
 
 LONGEST_MS = LONGEST_SECONDS * 1000  # a lent key and its storage credential end together; the node asks again
 ACTION = "Warm"
@@ -46,8 +46,8 @@ class Asked:
 
 Decide = Callable[[Session, Principal, OpenDataset, Snapshot, Recording], None]
 """Raises `NotAuthorized` unless the policy in force allows this release."""
-Storage = Callable[[Session, OpenDataset, int], dict[str, str]]
-"""Returns a credential for reading the dataset's objects until a time in ms; empty where the node has its own."""
+Storage = Callable[[Session, OpenDataset, int], Credential | None]
+"""Returns a credential for reading the dataset's objects until a time in ms; None where the node has its own."""
 
 
 def decide(session: Session, principal: Principal, dataset: OpenDataset, snapshot: Snapshot, event: Recording) -> None:
@@ -56,25 +56,34 @@ def decide(session: Session, principal: Principal, dataset: OpenDataset, snapsho
 
 
 def claims_of(principal: Principal) -> Claims:
-    """Return what a policy may know *principal* as: `issuer#subject`, listed among somebody's identities."""
-    return Claims((f"{principal.issuer}#{principal.subject}",))
+    """Return what a policy may know *principal* as, `issuer#subject` listed among somebody's identities, and what was
+    verified of it.
+    """
+    proved = principal.proved
+    return Claims(
+        (f"{principal.issuer}#{principal.subject}",),
+        mfa=proved.mfa,
+        attested=proved.attested,
+        region=proved.region,
+        purpose=proved.purpose,
+        source=principal.address,
+    )
 
 
-def lend_storage(session: Session, dataset: OpenDataset, until: int) -> dict[str, str]:
+def lend_storage(session: Session, dataset: OpenDataset, until: int) -> Credential | None:
     """Lend a session of the role that `[policy] role` names, for reading this dataset's objects; none without a role:
     the node reads the store with its own credential.
     """
     if session.config.credential_role is None:
-        return {}
-    scope = Scope((MARKER, dataset_prefix(dataset.id)), until // 1000)
-    return dict(s3_broker(session).issue(scope).variables)
+        return None
+    return broker_of(session).issue(Scope((MARKER, dataset_prefix(dataset.id)), until // 1000))
 
 
 def release(
     session: Session, principal: Principal, asked: Asked, storage: Storage = lend_storage, policy: Decide = decide
 ) -> Answer:
     """Return the wrapped key for what *asked* names; recorded before it is made."""
-    now = int(time.time() * 1000)
+    now = decision_time(session.config, 0)  # a clock that is set back renews no token
     reference = parse_reference(asked.reference)
     recipient = _recipient(asked)
     fields: dict[str, Any] = {
@@ -97,6 +106,11 @@ def release(
         policy(session, principal, dataset, snapshot, event)
         until = min(right.until or now + LONGEST_MS, now + LONGEST_MS)
         until = allowed_until(session, dataset, ACTION, until, claims_of(principal))
+        if until <= now:
+            raise NotAuthorized(f"{reference}: no time is left in which {ACTION} is allowed")
+        credential = storage(session, dataset, until)
+        if credential is not None:
+            until = min(until, credential.until * 1000)
         event.note(snapshot=snapshot.id, snapshot_seq=seq, epoch=dataset.keyring.epoch, until=until)
         return Answer(
             session.config.repository or "",
@@ -108,7 +122,7 @@ def release(
             right.last,
             until,
             _slot(session, dataset, Grantee(asked.node, recipient, until=until), now),
-            storage(session, dataset, until),
+            dict(credential.variables) if credential is not None else {},
         )
 
 

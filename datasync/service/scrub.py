@@ -1,7 +1,9 @@
 """Scrub: check ready views against their signed snapshots; damaged objects go to quarantine, their views away.
 
 Needs the repository for the manifests. Objects are compared with the xxh3 record that was made when they were written,
-and by content where there is no record, or it does not fit.
+and by content where there is no record, or it does not fit. An object that only the next view would take its bytes from
+(with reflinks each view has copies) goes to quarantine by its record alone. *pace* is called with the bytes of each
+read before it, and may wait.
 """
 
 import os
@@ -12,12 +14,13 @@ from typing import Any
 
 import xxhash
 
-from datasync.cache.beneath import Tree
+from datasync.cache.kernel import names_in
 from datasync.cache.layout import OBJECTS, Cache
 from datasync.cache.leases import living_leases
 from datasync.cache.locks import ViewLock
 from datasync.cache.ready import discard_view
 from datasync.cache.sums import Sum, Sums
+from datasync.config import Config
 from datasync.errors import DatasyncError, IntegrityError
 from datasync.model.limits import CHUNK_BYTES
 from datasync.pull.recheck import Damage, recheck
@@ -37,30 +40,63 @@ class Scrubbed:
     removed: bool
 
 
-def first_look(cache: Cache) -> frozenset[int]:
-    """Return the inodes of the objects whose bytes are those of the record that was made when they were written."""
+Pace = Callable[[int], None]
+
+
+def at_once(_: int) -> None:
+    """Do not wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLook:
+    """Inodes of the objects whose bytes are those of their record, and the ids of those whose bytes are others."""
+
+    clean: frozenset[int]
+    damaged: tuple[bytes, ...]
+
+
+def first_look(cache: Cache, pace: Pace = at_once) -> FirstLook:
+    """Compare every object with the record that was made when it was written, if there is one."""
     clean: set[int] = set()
+    damaged: list[bytes] = []
     buffer = memoryview(bytearray(CHUNK_BYTES))
     with closing(Sums(cache.path)) as sums, cache.tree.subtree(OBJECTS) as tree:
-        for directory in os.listdir(tree.root_fd):
+        for directory in names_in(tree.root_fd):
             if len(directory) != 2:
                 continue
             with tree.subtree(os.fsencode(directory)) as folder:
-                for name in os.listdir(folder.root_fd):
+                for name in names_in(folder.root_fd):
                     noted = sums.of(bytes.fromhex(name))
-                    inode = _compare(folder, os.fsencode(name), noted, buffer) if noted is not None else 0
-                    clean.update([inode] if inode else [])
-    return frozenset(clean)
+                    if noted is None:
+                        continue
+                    try:
+                        fd = folder.open_file(os.fsencode(name))
+                    except DatasyncError:
+                        continue  # evicted just now; or the slow look says what is wrong with it
+                    inode = _compare(fd, noted, buffer, pace)
+                    if inode:
+                        clean.add(inode)
+                    else:
+                        damaged.append(bytes.fromhex(name))
+    return FirstLook(frozenset(clean), tuple(damaged))
 
 
-def _compare(folder: Tree, name: bytes, noted: list[Sum], buffer: memoryview) -> int:
-    """Return the object's inode when its bytes are as noted, else 0."""
-    try:
-        fd = folder.open_file(name)
-    except DatasyncError:
-        return 0  # the slow look says what is wrong with it
+def set_aside(where: Session | Config, cache: Cache, damaged: tuple[bytes, ...]) -> int:
+    """Quarantine what is still there of the objects that are not as their record; return how many. An alarm each time.
+
+    Call it after the views were scrubbed: what a view shares with an object is damaged there, too, and told first.
+    """
+    count = sum(quarantine(cache, item) for item in damaged)
+    if count:
+        alarm(where, IntegrityError(f"cache: {count} objects are not what was written"), damages=count)
+    return count
+
+
+def _compare(fd: int, noted: list[Sum], buffer: memoryview, pace: Pace) -> int:
+    """Return the object's inode when its bytes are as noted, else 0; close *fd*."""
     try:
         for offset, length, digest in noted:
+            pace(length)
             view = buffer[:length]
             if os.preadv(fd, [view], offset) != length or xxhash.xxh3_128_digest(view) != digest:
                 return 0
@@ -76,6 +112,7 @@ def scrub(
     item: LocalView,
     found: Callable[[Damage], None] = lambda _: None,
     clean: frozenset[int] = frozenset(),
+    pace: Pace = at_once,
 ) -> Scrubbed:
     """Check one view; quarantine what is damaged, and remove the view unless a job holds it. Recorded; damage is an
     alarm besides.
@@ -88,7 +125,7 @@ def scrub(
         "bytes": ready.bytes,
     }
     with recorded(session, "cache.scrub", **fields) as event:
-        done = _scrub(session, item, found, clean)
+        done = _scrub(session, item, found, clean, pace)
         event.note(damages=len(done.damages))
         if done.damages:
             event.outcome("failure", f"{len(done.damages)} entries damaged")
@@ -97,13 +134,15 @@ def scrub(
     return done
 
 
-def _scrub(session: Session, item: LocalView, found: Callable[[Damage], None], clean: frozenset[int]) -> Scrubbed:
+def _scrub(
+    session: Session, item: LocalView, found: Callable[[Damage], None], clean: frozenset[int], pace: Pace
+) -> Scrubbed:
     dataset = session.repository.open(item.ready.dataset)
     authorize(session, "Warm", dataset, seq=item.ready.seq)
     snapshot = dataset.history.read(item.ready.seq, expected=item.ready.snapshot)
     damages = []
     with item.cache.tree.subtree(item.view.place) as tree:
-        for damage in recheck(dataset, snapshot, tree, subset=item.ready.subset, clean=clean):
+        for damage in recheck(dataset, snapshot, tree, subset=item.ready.subset, clean=clean, pace=pace):
             found(damage)
             damages.append(damage)
     if not damages or item.cache.tree.lstat(item.view.ready) is None:  # evicted while it was read: no damage

@@ -24,9 +24,10 @@ from datasync.crypto.hashing import hash_bytes
 from datasync.crypto.kdf import random_bytes
 from datasync.errors import NotAuthorized, NotFound, UsageError
 from datasync.format.names import check_name
+from datasync.service.authorize import authorize
 from datasync.service.daemon_settings import ACTIONS
 from datasync.service.principal import ANY, Principal, Right
-from datasync.service.record import recorded
+from datasync.service.record import Recording, recorded
 
 PREFIX = "dst1_"
 ID_BYTES = 8
@@ -91,7 +92,8 @@ def create(config: Config, wanted: Wanted) -> tuple[Token, str]:
     )
     fields: dict[str, Any] = {"target": wanted.node, "token": token.id, "until": token.until}
     fields["datasets"] = " ".join(wanted.datasets)
-    with recorded(config, "token.create", security=True, **fields), _locked(config):
+    with recorded(config, "token.create", security=True, **fields) as event, _locked(config):
+        _allow(config, wanted.datasets, event)
         kept = [item for item in listed(config) if item.until > now - _KEPT_MS]
         if len(kept) >= TOKENS:
             raise UsageError(f"tokens: expected at most {TOKENS}, found {len(kept)}: shorter times end sooner")
@@ -122,11 +124,26 @@ def revoke(config: Config, token: str) -> Token:
     if len(found) > 1:
         raise UsageError(f"token {wanted!r}: {len(found)} tokens begin so: give more digits")
     one = found[0]
-    with recorded(config, "token.revoke", security=True, target=one.node, token=one.id), _locked(config):
+    with recorded(config, "token.revoke", security=True, target=one.node, token=one.id) as event, _locked(config):
+        _allow(config, one.datasets, event)
         now = int(time.time() * 1000)
         ended = msgspec.structs.replace(one, revoked=one.revoked or now)
         _write(config, [ended if item.id == one.id else item for item in listed(config)])
         return ended
+
+
+def _allow(config: Config, datasets: tuple[str, ...], event: Recording) -> None:
+    """Let none but who may manage the keys of all *datasets* say who gets them. The site's policy decides; the
+    datasets' own do when a key is released.
+    """
+    for name in datasets:
+        authorize(config, "ManageKeys", None if name == ANY else name, event=event)
+
+
+def shown(config: Config) -> list[Token]:
+    """Return all tokens to a person who may manage this daemon."""
+    authorize(config, "ManageDaemon")
+    return listed(config)
 
 
 def listed(config: Config) -> list[Token]:

@@ -9,21 +9,26 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from datasync.cache.copies import PrivateCopy
+from datasync.cache.gate import CLOSED, Gate, set_gate, try_gate
 from datasync.cache.layout import Cache, View
 from datasync.cache.leases import Lease, note_use, take_lease
 from datasync.cache.locks import ViewLock
 from datasync.cache.pins import pin
 from datasync.cache.space import Limits
-from datasync.errors import Locked, NotFound, UsageError
+from datasync.errors import DatasyncError, Locked, NotAuthorized, NotFound, UsageError
 from datasync.pull.pipeline import Progress, PullResult, pull_to_directory, warm_view
 from datasync.pull.select import Selection
 from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import Snapshot
 from datasync.service.authorize import authorize
-from datasync.service.caches import choose, find_ready, newest_local, open_caches, part_name, view_in
+from datasync.service.caches import Place, choose, drop_dead, find_ready, newest_local, open_caches, part_name, view_in
+from datasync.service.gates import narrow, renew, renew_denied
+from datasync.service.local_views import note_evicted
 from datasync.service.node_key import receipt
+from datasync.service.readers import decide
 from datasync.service.record import Recording, recorded
 from datasync.service.references import open_reference, parse_reference
 from datasync.service.session import TOOL, Session
@@ -109,7 +114,7 @@ def _note_snapshot(event: Recording, dataset: OpenDataset, snapshot: Snapshot) -
 @dataclass(frozen=True, slots=True)
 class WarmOptions:
     """How to warm: hold the view for a job, pin it (for `pin_seconds`, None: for ever), wait for another process;
-    which part of the snapshot, and what of it first."""
+    which part of the snapshot, what of it first, and the local group that may read while no policy is in force."""
 
     lease: bool = False
     pin: bool = False
@@ -117,6 +122,7 @@ class WarmOptions:
     wait: bool = True
     subset: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
+    group: str | None = None
 
 
 def warm(
@@ -145,16 +151,25 @@ def _warm(
     options: WarmOptions,
     event: Recording,
 ) -> Warmed:
-    dataset, snapshot = open_reference(session, reference, "Warm", event)
+    try:
+        dataset, snapshot = open_reference(session, reference, "Warm", event)
+    except NotAuthorized as denied:
+        renew_denied(session, parse_reference(reference).name, options.group, denied)
+        raise
     _note_snapshot(event, dataset, snapshot)
     config = session.config
+    decided = decide(session, dataset, options.group, fresh=False)
     with open_caches(config.caches, session.warn) as caches:
         part = part_name(options.subset)
         counts = functools.partial(is_own, config.evidence.parent)
         result, place = None, find_ready(caches, dataset, snapshot, session.warn, part, counts)
         while True:
             if place is None:
-                result, place = _make(session, caches, dataset, snapshot, report, waiting, options)
+                result, place = _make_somewhere(
+                    session, caches, dataset, snapshot, report, waiting, options, decided.gate
+                )
+                decided = decide(session, dataset, options.group, fresh=True, warn=lambda _: None)  # it took its time
+            renew(session, caches, dataset, decided)
             cache, view = place
             note_use(cache, view)
             try:
@@ -180,9 +195,20 @@ def newest_complete(session: Session, reference: str) -> Warmed:
         found = newest_local(caches, name, functools.partial(is_own, session.config.evidence.parent))
         if found is None:
             raise NotFound(f"dataset {name!r}: this node has no complete snapshot of it")
-        _, view, ready = found
+        view_cache, view, ready = found
+        narrow(session.config, view_cache, view, ready, session.warn)
         held = hold(view.path.parents[2], view)
         return Warmed(name, ready.seq, ready.snapshot, ready.files, view.path, None, held)
+
+
+def _make_somewhere(session: Session, caches: list[Cache], *wanted: Any) -> tuple[PullResult | None, Place]:
+    """Make the view; a directory whose disk dies meanwhile is dropped with a word, and the view made on another."""
+    while True:
+        try:
+            return _make(session, caches, *wanted)
+        except (DatasyncError, OSError) as error:
+            if not drop_dead(caches, session.warn, error):
+                raise
 
 
 def _make(
@@ -193,9 +219,11 @@ def _make(
     report: Report,
     waiting: Callable[[], None] | None,
     options: WarmOptions,
+    gate: Gate,
 ) -> tuple[PullResult | None, tuple[Cache, View]]:
     part = part_name(options.subset)
-    limits = Limits(session.config.cache_max, session.config.cache_reserve)
+    told = functools.partial(note_evicted, session.config)
+    limits = Limits(session.config.cache_max, session.config.cache_reserve, told)
     # Whichever directory gets the view, its makers meet at the first one's lock: free space changes while one writes.
     with _locked(caches[0], view_in(caches[0], dataset, snapshot, part), waiting, wait=options.wait) as first:
         keys = session.config.evidence.parent
@@ -207,6 +235,10 @@ def _make(
         cache, view = foreign or choose(caches, dataset, snapshot, part)
         same = cache is caches[0]
         with contextlib.nullcontext(first) if same else _locked(cache, view, waiting, wait=options.wait) as lock:
+            if foreign:
+                set_gate(cache, view, CLOSED)  # its numbers were another machine's
+            else:
+                try_gate(cache, gate)  # before anything is fetched
             if foreign and sign_after_check(dataset, snapshot, cache, view, signed):
                 return None, (cache, view)
             chosen = Selection(options.subset, options.order)

@@ -1,7 +1,8 @@
 """Keeps one reference ready on this node: looks for a newer snapshot, and warms it when there is one.
 
-A look costs a few small requests and is not recorded; a warm is. The keys are this machine's own, or lent by the
-control side (`service.borrow`), kept for as long as they were lent. Raises as a warm does.
+A look costs a few small requests and is not recorded; a warm, and a change of who may read, is. The keys are
+this machine's own, or lent by the control side (`service.borrow`), kept for as long as they were lent. Raises as a warm
+does.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from datasync.config import Config
 from datasync.pull.pipeline import Progress
 from datasync.service.borrow import Lender
 from datasync.service.caches import find_ready, open_caches, part_name
+from datasync.service.gates import renew
+from datasync.service.readers import decide
 from datasync.service.references import parse_reference, resolve
 from datasync.service.session import Session
 from datasync.service.vouch import is_own
@@ -63,6 +66,7 @@ class Keeper:
         with open_caches(session.config.caches, session.warn) as caches:
             counts = partial(is_own, session.config.evidence.parent)
             place = find_ready(caches, dataset, snapshot, session.warn, part_name(self._subset), counts)
+            renew(session, caches, dataset, decide(session, dataset, fresh=True))
         if place is not None:
             return Kept(dataset.name, snapshot.body.seq, snapshot.id, place[1].path, None)
         exact = f"{dataset.name}@{snapshot.id.hex()}"

@@ -385,7 +385,7 @@ def test_a_small_loss_on_another_device_stops(scratch: Path) -> None:
 
 
 def baseline(entries: int) -> Baseline:
-    return Baseline(cast(OpenDataset, None), None, entries, 0)
+    return Baseline(cast(OpenDataset, None), None, entries, 0, 0)
 
 
 def mark(device: int, entries: int) -> SourceMark:

@@ -124,7 +124,7 @@ def test_a_view_can_be_read_and_not_written(machine: Machine, scratch: Path) -> 
     (source / "class-2").chmod(0o1777)
     machine.push(source)
     view = survey(machine.warm()[0].path)
-    assert view[b""].mode == 0o750
+    assert view[b""].mode == 0o700
     assert view[b"class-0/0000"].mode == 0o555
     assert view[b"class-1/0001"].mode == 0o440
     assert view[b"class-2"].mode == 0o555

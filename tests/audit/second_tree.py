@@ -46,3 +46,25 @@ def _subproof(m: int, d: Sequence[bytes], *, whole: bool) -> list[bytes]:
     if m <= k:
         return [*_subproof(m, d[:k], whole=whole), mth(d[k:])]
     return [*_subproof(m - k, d[k:], whole=False), mth(d[:k])]
+
+
+def is_consistent(m: int, n: int, hashes: Sequence[bytes], old: bytes, new: bytes) -> bool:
+    """Tell whether PROOF(m, D[n]) leads from *old* to *new*, by the same recursion."""
+    left = list(hashes)
+    try:
+        found = _roots(m, n, left, old, whole=True)
+    except IndexError:
+        return False
+    return found == (old, new) and not left
+
+
+def _roots(m: int, n: int, left: list[bytes], old: bytes, *, whole: bool) -> tuple[bytes, bytes]:
+    if m == n:
+        same = old if whole else left.pop()
+        return same, same
+    k, top = _k(n), left.pop()
+    if m <= k:
+        before, after = _roots(m, k, left, old, whole=whole)
+        return before, _hash(b"\x01" + after + top)
+    before, after = _roots(m - k, n - k, left, old, whole=False)
+    return _hash(b"\x01" + top + before), _hash(b"\x01" + top + after)

@@ -8,9 +8,10 @@ import re
 import subprocess
 import sys
 import unicodedata
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import jsonschema
 import pyarrow.parquet as pq
@@ -23,9 +24,11 @@ from datasync.audit.export.ocsf import _ACTIONS, VERSION
 from datasync.audit.export.run import export, sign_manifest
 from datasync.audit.log import draft
 from datasync.audit.prove import prove_event, prove_growth
-from datasync.audit.query import Wanted
+from datasync.audit.query import Wanted, select
 from datasync.audit.rows import COLUMNS, rows
 from datasync.audit.seal import Person
+from datasync.audit.segments import Piece
+from datasync.crypto.notes import NoteKey
 from datasync.errors import IntegrityError, UsageError
 from datasync.service.audit_log import PRIMITIVES
 from tests.audit.book import DAY, Book
@@ -292,3 +295,37 @@ def test_growth_is_proved(book: Book) -> None:
     proof = prove_growth(PRIMITIVES, book.files, old)
     path = [base64.b64decode(item) for item in proof["path"]]
     verify_consistency(PRIMITIVES.sha256, old.size, 13, path, old.root, book.verify().root)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("before", ["!"]), ("after", ["?"]), ("key", "no key"), ("first", -1), ("first", 2**70), ("checkpoint", "note")],
+)
+def test_a_manifest_that_anybody_signed_raises_our_errors_alone(book: Book, field: str, value: object) -> None:
+    book.write(5)
+    out = io.BytesIO()
+    manifest = export(PRIMITIVES, [book.files], book.people, "jsonl", out)
+    manifest["logs"][0][field] = value
+    signed = sign_manifest(PRIMITIVES, manifest, NoteKey(bytes(32)))
+    with pytest.raises(IntegrityError):
+        check_export(PRIMITIVES, signed, io.BytesIO(out.getvalue()))
+
+
+def test_events_are_found_by_number_without_opening_other_segments(book: Book) -> None:
+    book.write(3)
+    book.clock.now += 40 * DAY
+    book.write(3)
+    book.clock.now += 40 * DAY
+    book.write(3)
+    opened: list[str] = []
+
+    def watched(piece: Piece) -> Piece:
+        def look() -> BinaryIO:
+            opened.append(piece.name)
+            return piece.open()
+
+        return Piece(piece.name, piece.first, look)
+
+    files = replace(book.files, pieces=tuple(map(watched, book.files.pieces)))
+    assert [event.seq for event in select(files, Wanted(seqs=(4, 5)))] == [4]
+    assert set(opened) == {files.pieces[1].name}

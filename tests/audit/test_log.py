@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datasync.audit import log
 from datasync.audit.event import decode, encode
 from datasync.audit.log import Log, draft
 from datasync.audit.segments import is_note
@@ -230,3 +231,20 @@ def test_an_unexpected_error_is_nobodys_success(book: Book, monkeypatch: pytest.
             book.log.append(book.event("key.grant"), sync=True)
     book.write(1)
     assert [event.action for event in book.events()] == ["warm", "log.gap", "warm"]
+
+
+def test_a_very_large_group_is_written_as_several(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "GROUP_BYTES", 2_000)
+    for number in range(30):
+        book.log.append(book.event("push", number, reason="x" * 300), sync=False)
+    book.log.flush()
+    done = book.verify()
+    assert done.size == 30
+    assert 5 < done.checkpoints < 15
+
+
+def test_a_large_log_without_its_head_is_replayed(book: Book) -> None:
+    book.write(3_000, group=3_000)
+    (book.log.directory / "head").unlink()
+    assert book.again().append(book.event("push"), sync=True) == 3_001
+    assert book.verify().size == 3_002

@@ -1,15 +1,20 @@
 """Old segments go and everything that is left is still proved; holds and the law's floor stop it."""
 
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from datasync.audit.checkpoint import Checkpoint
 from datasync.audit.prove import prove_event
 from datasync.audit.retention import FLOOR, find_old, parse_retention, read_hold, remove_old, write_hold
+from datasync.audit.segments import local_log
+from datasync.audit.verify import verify_log
 from datasync.config import Config, Flags, load_config
 from datasync.errors import IntegrityError, Locked, NotFound, UsageError
-from datasync.service import audit_keep
+from datasync.service import audit, audit_export, audit_keep, audit_report
 from datasync.service.audit_log import PRIMITIVES, audit_root, people_of
 from datasync.service.record import recorded
 from tests.audit.book import DAY, Book
@@ -140,3 +145,60 @@ def test_a_hold_that_does_not_parse_holds(tmp_path: Path) -> None:
 def test_people_are_the_machines(config: Config) -> None:
     assert {key.subject for key in people_of(config).all_keys()} == {"erin@example.org"}
     assert (audit_root(config) / "people").is_dir()
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """Two events each of two years, one year, and no day ago."""
+    made = load_config(Flags(), {"HOME": str(tmp_path / "fresh")})
+    for days in (730, 365, 0):
+        clock = SimpleNamespace(time_ns=lambda days=days: time.time_ns() - days * 86_400 * 10**9)
+        monkeypatch.setattr("datasync.audit.log.time", clock)
+        for number in range(2):
+            with recorded(made, "push", dataset=f"d{number}"):
+                pass
+    return made
+
+
+def test_a_beginning_that_no_event_tells_of_was_cut_out(fresh: Config) -> None:
+    """Whoever can write the directory can make a base that fits; only the log's key can tell of a removal."""
+    (files,) = audit.local_logs(fresh)
+    directory = audit_root(fresh) / files.name
+    remove_old(PRIMITIVES, directory, files, find_old(files, timedelta(days=300)))
+    begins = verify_log(PRIMITIVES, local_log(PRIMITIVES, directory)).begins
+    assert begins > 0
+    told = f"event 0: the events before {begins} are gone"
+    for place in (None, directory):
+        with pytest.raises(IntegrityError, match=told):
+            audit.verify(fresh, place)
+    with pytest.raises(IntegrityError, match=told):
+        audit_keep.apply(fresh)
+    with pytest.raises(IntegrityError, match="are gone"):
+        audit_report.make(fresh, "integrity", {}, audit.local_logs(fresh), people_of(fresh))
+    out = directory.parent / "export.jsonl"
+    with pytest.raises(IntegrityError, match="are gone"):
+        audit_export.export_to(fresh, audit.local_logs(fresh), people_of(fresh), "jsonl", out, "", "")
+    assert not out.exists()
+
+
+def test_a_removal_that_an_event_tells_of_verifies_here_and_elsewhere(fresh: Config) -> None:
+    people = {key.month for key in people_of(fresh).all_keys()}
+    (removed,) = audit_keep.apply(fresh, "300d").logs
+    assert removed.old.first_kept > 0
+    (done,) = audit.verify(fresh)
+    assert done.begins == removed.old.first_kept
+    assert done.uncompared == []
+    directory = audit_root(fresh) / done.log
+    assert audit.verify(fresh, directory)[0].removals == {done.log: done.begins}
+    assert {key.month for key in people_of(fresh).all_keys()} < people
+    old = Checkpoint(done.log, 1, bytes(32))
+    assert audit.verify(fresh, kept=(old,))[0].uncompared == [1]
+
+
+def test_what_was_tampered_with_is_kept_as_evidence(fresh: Config) -> None:
+    (files,) = audit.local_logs(fresh)
+    oldest = audit_root(fresh) / files.name / "segments" / files.pieces[0].name
+    oldest.write_bytes(oldest.read_bytes().replace(b'"d0"', b'"dX"'))
+    with pytest.raises(IntegrityError, match="is not what was signed"):
+        audit_keep.apply(fresh, "300d")
+    assert oldest.exists()

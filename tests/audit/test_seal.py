@@ -1,5 +1,6 @@
 """Persons are sealed in the leaf, found by name, and erased without touching a leaf."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,57 @@ def test_key_files_are_the_users_alone(book: Book) -> None:
     modes = {path.stat().st_mode & 0o077 for path in (book.root / "people").rglob("*.json")}
     assert modes == {0}
     assert "key" not in repr(next(iter(book.people.all_keys()))).lower().replace("monthkey", "")
+
+
+def another_process(book: Book) -> People:
+    return People(book.root / "people", PRIMITIVES, SEED)
+
+
+def test_who_was_erased_by_another_process_is_forgotten_at_once(book: Book) -> None:
+    book.write(2, who="alice@host")
+    before = book.events()[0].who
+    another_process(book).erase("alice@host")
+    book.write(1, who="alice@host")
+    after = book.events()[-1].who
+    assert before is not None
+    assert after is not None
+    assert before.tag != after.tag
+    assert book.people.open(before, book.events()[0].time[:7]) is None
+    assert book.people.open(after, book.events()[-1].time[:7]) is not None
+
+
+def test_who_came_by_another_process_is_opened(book: Book) -> None:
+    book.write(1, who="alice@host")
+    month = book.events()[0].time[:7]
+    assert len(list(book.people.all_keys())) == 1
+    sealed = another_process(book).seal(Person("bob@host"), month)
+    found = book.people.open(sealed, month)
+    assert found is not None
+    assert found.subject == "bob@host"
+    assert len(list(book.people.all_keys())) == 2
+
+
+def test_a_kill_while_a_person_is_erased_stops_nothing(book: Book) -> None:
+    """The file is overwritten before it goes: one of zeros is one that went."""
+    book.write(1, who="alice@host")
+    sealed, month = book.events()[0].who, book.events()[0].time[:7]
+    (path,) = (book.root / "people" / month).iterdir()
+    path.write_bytes(bytes(path.stat().st_size))
+    os.utime(path.parent, ns=(0, 0))
+    assert sealed is not None
+    assert another_process(book).open(sealed, month) is None
+    assert list(another_process(book).all_keys()) == []
+    book.write(2, who="alice@host")
+    again = book.events()[-1].who
+    assert again is not None
+    assert again.tag == book.events()[-2].who.tag  # type: ignore[union-attr]
+    assert again.tag != sealed.tag
+    assert another_process(book).open(again, month) is not None
+
+
+def test_what_a_kill_left_of_a_key_goes_with_the_person(book: Book) -> None:
+    book.write(1, who="alice@host")
+    (path,) = (book.root / "people" / book.events()[0].time[:7]).iterdir()
+    (path.parent / f".{path.name}.123.abcd").write_bytes(path.read_bytes())
+    book.people.erase("alice@host")
+    assert list(path.parent.iterdir()) == []

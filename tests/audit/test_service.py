@@ -161,10 +161,32 @@ def test_hostile_text_is_recorded_and_credentials_of_a_url_are_not(config: Confi
     assert only.region == "eu-1"
 
 
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("s3://key:p@ss@bucket/a@b?token=x", "s3://bucket/a@b"),
+        ("file:///home/x@y/z", "file:///home/x@y/z"),
+        ("/home/x@y/what?", "/home/x@y/what?"),
+    ],
+)
+def test_a_url_keeps_its_place_alone(config: Config, url: str, told: str) -> None:
+    with recorded(replace(config, repository=url), "push"):
+        pass
+    assert events(config)[0].repository == told
+
+
 def test_reasons_lose_file_names(config: Config) -> None:
     assert without_paths("cannot read /data/patients/anna.dcm: no 'anna smith' here") == (
         "cannot read <path>: no '…' here"
     )
+    for text, left in (
+        ("/data/my secret dir/x y.txt: expected a file", "<path>: expected a file"),
+        ("write 'it\\'s \"secret\"'", "write '…'"),
+        ("s3://key:p@ss@bucket/p: no", "s3://bucket/p: no"),
+        ("https://host/k?X-Amz-Signature=abc&b=c failed", "https://host/k failed"),
+        ("what? really", "what? really"),
+    ):
+        assert without_paths(text) == left
     with pytest.raises(UsageError), recorded(config, "push"):
         raise UsageError("/data/secret/name.txt: what is this")
     assert "secret" not in events(config)[0].reason

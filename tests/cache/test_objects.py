@@ -197,6 +197,7 @@ def test_a_file_that_can_not_be_cloned_is_copied(cache: Cache, view: Tree, monke
 
 def test_a_copy_that_fails_leaves_no_part(cache: Cache, view: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     with Objects.open(cache) as store:
+        store.reflinks = False  # as where there are none
         put(view, b"one")
         store.publish(view, b"one", file_id(1))
 

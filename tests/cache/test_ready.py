@@ -138,8 +138,8 @@ def test_a_view_becomes_ready(cache: Cache, view: View) -> None:
         os.umask(before)
     assert read_ready(cache, view) == READY
     assert os.listdir(view.path) == ["file"]
-    assert stat.S_IMODE(view.path.stat().st_mode) == 0o750
-    assert stat.S_IMODE(view.ready_path.stat().st_mode) == 0o644
+    assert stat.S_IMODE(view.path.stat().st_mode) == 0o700
+    assert stat.S_IMODE(view.ready_path.stat().st_mode) == 0o600
     assert sorted(os.listdir(view.path.parent)) == [view.path.name, view.ready_path.name]
     assert view.path.stat().st_mtime_ns == 7
 

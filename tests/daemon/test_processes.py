@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 
 from datasync.daemon.alerts import TRIES, Alerts
 from datasync.daemon.metrics import Metrics
+from datasync.errors import StorageUnavailable
 from datasync.service import daemon_settings
 from tests.support.daemons import Daemon, configure, daemon, mirror_table, wait_until
 from tests.support.machine import Machine
@@ -116,7 +119,8 @@ def test_the_unit_names_this_installation_and_is_sandboxed(machine: Machine, kin
     machine.must("daemon", "install", "--for", kind, "--output", unit)
     text = unit.read_text()
     assert f'ExecStart="{sys.executable}" -m datasync.cli.main daemon run' in text
-    assert "Type=notify-reload" in text
+    assert "Type=notify\nExecStart=" in text
+    assert "ExecReload=/bin/kill -HUP $MAINPID" in text
     assert "@python@" not in text
     shipped = Path(__file__).parents[2] / f"deploy/systemd/datasync-{kind}.service"
     assert shipped.read_text() == text.replace(f'"{sys.executable}" -m datasync.cli.main', "/usr/bin/datasync")
@@ -129,6 +133,70 @@ def test_the_unit_names_this_installation_and_is_sandboxed(machine: Machine, kin
         ):
             assert line in text
     assert machine.run("daemon", "install", "--output", unit).code == 2
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize(("kind", "exposed"), [("system", 2.0), ("user", 8.0)])
+def test_systemd_reads_the_unit_and_finds_it_sandboxed(
+    machine: Machine, kind: str, exposed: float, scratch: Path
+) -> None:
+    """Where the unit is read only: a running manager is not needed. A user's manager can not sandbox much."""
+    unit = scratch / "datasync.service"
+    machine.must("daemon", "install", "--for", kind, "--output", unit)
+
+    def analyze(*arguments: str) -> str:
+        command = ["systemd-analyze", *arguments, *(["--user"] if kind == "user" else []), str(unit)]
+        environment = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(scratch)}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, done
+        return done.stdout + done.stderr
+
+    assert analyze("verify", "--man=no").strip() == ""
+    overall = analyze("security", "--offline=true").strip().splitlines()[-1]
+    assert float(overall.rpartition(": ")[2].split()[0]) <= exposed
+
+
+def test_the_end_does_not_wait_for_a_clients_warm(machine: Machine, source: Path) -> None:
+    (source / "large").write_bytes(os.urandom(3_000_000))
+    machine.must("push", source, "--dataset", "data")
+    slow = f'[push]\nbwlimit = "20K"\n[daemon]\nsocket = "{machine.home}/d.sock"\n'
+    with daemon(machine, slow) as running:
+        events = running.api.stream("POST", "/v1/warm", {"reference": "data"})
+        assert next(events)["type"] == "progress"
+        assert running.stop() == 0
+        with pytest.raises(StorageUnavailable):
+            list(events)
+
+
+def test_a_daemon_whose_log_can_not_be_written_did_not_start(machine: Machine) -> None:
+    audit = machine.home / ".local/share/datasync/audit"
+    shutil.rmtree(audit)
+    audit.write_text("a file where the log belongs")
+    refused = machine.spawn("daemon", "start")
+    assert refused.code != 0
+    assert "audit" in refused.err
+
+
+def test_a_reload_says_what_waits_for_a_restart(machine: Machine, source: Path, scratch: Path) -> None:
+    with daemon(machine, mirror_table(source)) as running:
+        table = f'{mirror_table(source)}[daemon]\nsocket = "{scratch}/other.sock"\ngroup = "root"\n'
+        configure(machine, table)
+        done = machine.must("daemon", "reload", "--json", "--daemon", running.socket)
+        assert done.result["restart"] == ["[daemon] socket", "[daemon] group"]
+        assert "[daemon] socket: changed, and read when the daemon starts" in done.err
+        configure(machine, f'{mirror_table(source)}[daemon]\nsocket = "{running.socket}"\n')
+        assert machine.must("daemon", "reload", "--json").result["restart"] == []
+
+
+def test_mirrors_that_are_added_at_once_are_all_there(machine: Machine, source: Path, scratch: Path) -> None:
+    names = [f"added{number}" for number in range(6)]
+    for name in names:
+        (scratch / name).mkdir()
+    with daemon(machine, mirror_table(source)) as running:
+        bodies = [{"path": str(scratch / name), "dataset": name} for name in names]
+        with ThreadPoolExecutor(len(names)) as pool:
+            list(pool.map(lambda body: running.api.call("POST", "/v1/mirrors", body), bodies))
+        assert sorted(item["dataset"] for item in running.status()["mirrors"]) == [*names, "data"]
 
 
 # alerts

@@ -1,7 +1,7 @@
-"""A writer at work while one daemon mirrors to S3 and another one warms; both are killed, the server fails: at the end
-source, newest snapshot and view are the same.
+"""A writer at work while one daemon mirrors to S3 and another one warms; both are killed, the server answers 503, is
+killed and starts again, twice, and is away for a while: at the end source, newest snapshot and view are the same.
 
-The short one runs with `make test`; the long one, of 15 minutes, with `make test-long`.
+The short one, of two minutes, runs with `make test`; the long one, of a quarter of an hour, with `make test-long`.
 """
 
 import os
@@ -19,10 +19,10 @@ from tests.support.daemons import Daemon, configure, daemon, mirror_table, wait_
 from tests.support.faulty_server import Answer, Request, fault
 from tests.support.machine import Machine, contents
 from tests.support.relay import Relay, relay
-from tests.support.servers import S3Server
+from tests.support.servers import Restartable, restartable_seaweedfs
 
 KILLS = 3
-OUTAGES = 2
+RESTARTS = 2
 SETTLE_SECONDS = 400.0
 
 
@@ -36,7 +36,7 @@ class Load:
     outage: float
 
 
-SHORT = Load(seconds=18, files=300, rate=60, outage=4)
+SHORT = Load(seconds=70, files=500, rate=100, outage=5)
 LONG = Load(seconds=900, files=5000, rate=200, outage=60)
 
 
@@ -87,10 +87,6 @@ def slow_down(_: Request) -> Answer | None:
     return fault(503, "SlowDown")
 
 
-def away(_: Request) -> Answer | None:
-    return Answer(status=0, reset=True)
-
-
 @contextmanager
 def at_work(writer: Writer) -> Iterator[threading.Thread]:
     thread = threading.Thread(target=writer.run)
@@ -99,29 +95,30 @@ def at_work(writer: Writer) -> Iterator[threading.Thread]:
     thread.join()
 
 
-def disturb(load: Load, server: Relay, running: tuple[Daemon, Daemon]) -> None:
-    """Kill each daemon three times, and let the server fail twice: busy first, then away."""
-    step = load.seconds / (KILLS + OUTAGES + 1)
+def disturb(load: Load, relayed: Relay, server: Restartable, running: tuple[Daemon, Daemon]) -> None:
+    """Kill each daemon three times; in between the server is busy, restarts, and restarts after it was away."""
+    step = (load.seconds - 2 * load.outage) / (KILLS + 1)
     for number in range(KILLS):
         time.sleep(step)
         for item in running:
             item.kill()
             item.start()
-        if number < OUTAGES:
-            server.fault = slow_down
-            time.sleep(load.outage / 2)
-            server.fault = away
-            time.sleep(load.outage / 2)
-            server.heal()
+        if number == 0:
+            relayed.fault = slow_down
+            time.sleep(load.outage)
+            relayed.heal()
+        if number < RESTARTS:
+            server.kill()
+            time.sleep(load.outage * number)
+            server.start()
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("load", [SHORT, pytest.param(LONG, marks=pytest.mark.long)], ids=["short", "long"])
-def test_nothing_is_lost_while_everything_fails(scratch: Path, moto: S3Server, fresh_bucket: str, load: Load) -> None:
-    moto.make_bucket(fresh_bucket)
-    with relay(moto) as server:
-        keys = moto.environment()
-        owner = Machine.make(scratch / "owner", server.url(fresh_bucket), keys)
+def test_nothing_is_lost_while_everything_fails(scratch: Path, fresh_bucket: str, load: Load) -> None:
+    with restartable_seaweedfs() as server, relay(server.place) as relayed:
+        server.place.make_bucket(fresh_bucket)
+        owner = Machine.make(scratch / "owner", relayed.url(fresh_bucket), server.place.environment())
         owner.must("init")
         node = owner.sibling(scratch / "node", DATASYNC_CACHE=str(scratch / "cache"))
         writer = Writer(scratch / "source", load)
@@ -132,14 +129,17 @@ def test_nothing_is_lost_while_everything_fails(scratch: Path, moto: S3Server, f
             configure(node, warm)
             with daemon(node, warm) as warms:
                 with at_work(writer):
-                    disturb(load, server, (mirrors, warms))
+                    disturb(load, relayed, server, (mirrors, warms))
                 wait_until("all is pushed", lambda: _same(owner, mirrors, scratch), SETTLE_SECONDS)
                 seq = mirrors.mirror()["seq"]
                 wait_until("it is ready", lambda: warms.status()["warms"][0]["seq"] == seq, SETTLE_SECONDS)
                 view = Path(warms.status()["warms"][0]["path"])
                 assert contents(view) == contents(scratch / "source")
+        told = f"{writer.operations} operations, {seq} snapshots; of {relayed.passed} requests"
+        print(f"{told}, {relayed.faults} were answered 503 and {relayed.broken} broken off")
         assert writer.operations >= load.rate * load.seconds * 0.5, "the writer was no idle one"
-        assert server.faults > 0
+        assert relayed.faults > 0
+        assert relayed.broken > 0
         assert owner.run("verify", "data").code == 0
 
 

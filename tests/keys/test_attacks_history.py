@@ -9,6 +9,7 @@ from datasync.crypto.hashing import hash_bytes
 from datasync.format import pack as packs
 from datasync.format.control import (
     Condemned,
+    EmptiedPage,
     Head,
     Relocation,
     RelocationPage,
@@ -18,7 +19,7 @@ from datasync.format.control import (
 )
 from datasync.format.encoding import encode
 from datasync.format.signed import Signature, write_signed
-from datasync.model.entries import FORM_RAW
+from datasync.model.entries import FORM_RAW, StoredChunk
 from datasync.model.ids import ZERO_ID
 from datasync.repository.manifest import ManifestReader
 from datasync.repository.packs import Piece, seal_pack
@@ -285,17 +286,21 @@ def test_a_reader_condemns_the_packs(cast: Cast) -> None:
 
 
 def relocation(dataset: OpenDataset, number: int, page: RelocationPage) -> tuple[RelocationsHeader, list[bytes]]:
-    data = encode(page)
-    now = int(time.time() * 1000)
-    return RelocationsHeader(dataset.id, number, ZERO_ID, now, dataset.keyring.epoch, (hash_bytes(data),)), [data]
+    emptied = {chunk.pack.id for chunk in chunks_of(dataset, 1)}
+    pages = [encode(page), encode(EmptiedPage(tuple(sorted(emptied))))]
+    now, epoch = int(time.time() * 1000), dataset.keyring.epoch
+    return RelocationsHeader(dataset.id, number, ZERO_ID, now, epoch, tuple(map(hash_bytes, pages))), pages
+
+
+def chunks_of(dataset: OpenDataset, seq: int) -> list[StoredChunk]:
+    reader = ManifestReader(dataset.history, dataset.history.read(seq))
+    return [chunk for entry, page in reader.entries() for chunk in reader.chunks(entry, page)]
 
 
 def two_chunks(dataset: OpenDataset) -> RelocationPage:
-    """Return a page that says of one chunk that it lies where another one does."""
-    snapshot = dataset.history.read(1)
-    reader = ManifestReader(dataset.history, snapshot)
-    chunks = {c.id: c for entry, page in reader.entries() for c in reader.chunks(entry, page)}
-    one, other = list(chunks.values())[:2]
+    """Return a page that says of one chunk that it lies where another one does, in another pack."""
+    one = chunks_of(dataset, 1)[0]
+    other = next(chunk for chunk in chunks_of(dataset, 2) if chunk.pack.id != one.pack.id)
     return RelocationPage(
         (other.pack,), (Relocation(one.id, other.stored, other.form, 0, other.position, other.offset),)
     )

@@ -257,6 +257,6 @@ def test_a_rollback_is_missed_by_who_made_the_snapshot(cast: Cast, lab: Person, 
     data = cast.store.get(name, limit=LIMIT)
     cast.store.delete(name)
     (tree / "more").write_bytes(random_bytes(1000))
-    told(lab.run("push", tree, "--dataset", DATASET), "snapshot 3", "rolled back")
+    told(lab.run("push", tree, "--dataset", DATASET), "snapshot 3", "rolled back", "evidence: ")
     cast.store.put_if_absent(name, data[:-1] + bytes((data[-1] ^ 1,)))
-    told(lab.run("push", tree, "--dataset", DATASET), "snapshot 3", "this machine made it")
+    told(lab.run("push", tree, "--dataset", DATASET), "snapshot 3", "this machine made it", "evidence: ")

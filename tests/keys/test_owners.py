@@ -103,13 +103,13 @@ def test_who_cosigns_is_told_what_it_signs(three: Cast) -> None:
     anna = three.person("anna")
     for words, line in (
         ("begins epoch 2", ("rotate", DATASET)),
-        ("gives a slot to the key", ("grant", DATASET, anna.public(), "--name", "anna")),
-        ("takes the slot of anna away", ("revoke", DATASET, "anna")),
+        ("gives a slot to anna, the key", ("grant", DATASET, anna.public(), "--name", "anna")),
+        ("takes the slot of anna, the key", ("revoke", DATASET, "anna")),
         ("DESTROYS every key", ("shred", DATASET, "--yes")),
     ):
         path = three.place()
         propose(three.olga, path, *line)
-        ran = three.rita.run("key", "cosign", DATASET, path, "--output", three.place())
+        ran = three.rita.run("key", "cosign", DATASET, path, "--yes", "--output", three.place())
         assert (ran.code, words in ran.err) == (0, True), ran
 
 
@@ -130,7 +130,7 @@ def test_owners_shred_together_and_the_last_one_gets_the_certificate(three: Cast
     done = three.olga.must("key", "shred", DATASET, "--yes", "--reason", "the contract ended", "--output", path)
     assert done["missing"] == 1
     three.accepted()
-    three.rita.must("key", "cosign", DATASET, path, "--output", certificate)
+    three.rita.must("key", "cosign", DATASET, path, "--yes", "--output", certificate)
     for who in (three.olga, three.will, three.rita):
         assert three.pull(who.machine).code in (4, 12)
     fields = three.will.must("key", "certificate", certificate)
@@ -143,7 +143,10 @@ def test_a_cosigned_shredding_never_loses_its_certificate(three: Cast, monkeypat
     three.olga.must("key", "shred", DATASET, "--yes", "--output", path)
     three.folder.joinpath("cwd").mkdir()
     monkeypatch.chdir(three.folder / "cwd")
-    done = three.rita.must("key", "cosign", DATASET, path)
+    before = names(three.store)
+    three.rita.refused(2, "key", "cosign", DATASET, path, "--json", words="--yes")
+    assert names(three.store) == before
+    done = three.rita.must("key", "cosign", DATASET, path, "--yes")
     assert three.will.must("key", "certificate", str(done["certificate"]))["dataset"] == DATASET
 
 
@@ -200,6 +203,19 @@ def test_two_owners_grant_at_once_and_both_are_stored(cast: Cast) -> None:
     for who in (anna, bert):
         cast.accepted(who)
         cast.fresh(who).must("push", cast.source, "--dataset", DATASET, "--allow-empty", store=cast.store)
+
+
+def test_a_writer_that_another_owner_added_is_known_to_the_next_push(cast: Cast) -> None:
+    """The first owner's machine remembers the trust root from before."""
+    anna = cast.person("anna")
+    cast.olga.grant(DATASET, cast.will, "owner")
+    cast.push(cast.olga)
+    cast.will.grant(DATASET, anna, "writer")
+    tree = cast.place()
+    tree.mkdir()
+    (tree / "new").write_bytes(b"of anna")
+    assert anna.must("push", tree, "--dataset", DATASET, "--source-change")["seq"] == 4
+    assert cast.push(cast.olga)["seq"] == 5
 
 
 def test_an_owner_who_loses_every_race_says_so(cast: Cast) -> None:

@@ -3,13 +3,15 @@
 import random
 from collections.abc import Iterable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from datasync.errors import StorageUnavailable
+from datasync.repository import reseal
 from datasync.repository.chunks import Range
 from datasync.repository.relocations import Moved, Relocations
-from datasync.repository.reseal import _Sealer
+from datasync.repository.reseal import Sealer
 from datasync.storage.memory import MemoryStore
 from datasync.storage.protocol import Created
 from tests.support.machine import contents
@@ -40,9 +42,9 @@ class Watch:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.sealed: set[bytes] = set()
         self.reads = 0
-        read, add = _Sealer._read, Relocations.add
+        read, add = Sealer._read, Relocations.add
 
-        def watched_read(sealer: _Sealer, part: Range, keys: list[bytes]) -> None:
+        def watched_read(sealer: Sealer, part: Range, keys: list[bytes]) -> None:
             wanted = {ref.id for _, ref in part.wanted}
             assert not wanted & self.sealed, "asked for what it had sealed"
             self.reads += 1
@@ -53,7 +55,7 @@ class Watch:
             self.sealed |= {row.id for row in rows}
             add(table, rows, number=number)
 
-        patch.setattr(_Sealer, "_read", watched_read)
+        patch.setattr(Sealer, "_read", watched_read)
         patch.setattr(Relocations, "add", watched_add)
 
 
@@ -101,6 +103,34 @@ def test_interrupted_five_times_it_ends_with_everything_in_the_new_epoch(
     fill(tmp_path / "tree", 192)
     interrupted_reseal(owner, store, tmp_path / "tree", tmp_path / "out")
     assert watch.reads > INTERRUPTIONS
+
+
+def test_interrupted_before_it_condemns_it_asks_for_nothing_again(
+    owner: Person, source: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.must("push", source, "--dataset", "data")
+    with monkeypatch.context() as patch:
+        patch.setattr(reseal, "condemn", mock.Mock(side_effect=StorageUnavailable("the network is gone")))
+        assert owner.run("key", "rotate", "data", "--full").code == 5
+    reads = watch.reads
+    done = owner.must("key", "rotate", "data", "--full")
+    assert (done["epoch"], done["resealed"], done["condemned"] > 0, watch.reads) == (2, 0, True, reads)
+
+
+def test_packs_that_are_deleted_already_are_not_condemned_again(
+    owner: Person, source: Path, store: Interrupting
+) -> None:
+    owner.must("push", source, "--dataset", "data")
+    old = [item.name for item in store.list("") if "/packs/" in item.name]
+    assert owner.must("key", "rotate", "data", "--full")["condemned"] == len(old)
+    for name in old:
+        store.delete(name)  # as prune does after the grace time
+    new = [item.name for item in store.list("") if "/packs/" in item.name]
+    for item in store.list(""):
+        if "/condemned/" in item.name:
+            store.delete(item.name)  # a list without what is gone
+    done = owner.must("key", "rotate", "data", "--full")
+    assert (done["epoch"], done["condemned"]) == (3, len(new))
 
 
 def test_after_it_another_full_rotation_begins_a_new_epoch(owner: Person, source: Path) -> None:

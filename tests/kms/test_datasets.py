@@ -4,11 +4,14 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from datasync.repository.repository import Repository
 from datasync.storage.memory import MemoryStore
 from tests.support.kms.providers import Provider, local
+from tests.support.kms.server import Reply
 from tests.support.machine import Machine, contents
 from tests.support.people import Person
 
@@ -82,6 +85,26 @@ def test_a_service_that_is_down_is_said_so_and_no_weaker_slot_is_tried(
     address = own.uri.partition("endpoint=")[2]
     reader = node(tmp_path, able, trust, DATASYNC_KMS=own.uri.replace(address, "http://127.0.0.1:9"))
     reader.refused(5, "pull", "data", tmp_path / "out")
+
+
+def test_a_service_that_goes_down_stops_no_dataset_that_is_open(
+    own: Provider, owner: Person, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked once when the dataset is opened; after that everything is read, and a second opening asks anew."""
+    able, trust = granted(owner, own)
+    reader, server = node(tmp_path, able, trust), own.faulty()
+    opened = Repository._open
+
+    def then_down(*given: Any, **named: Any) -> Any:
+        found = opened(*given, **named)
+        server.faults = [Reply(503)]
+        return found
+
+    monkeypatch.setattr(Repository, "_open", then_down)
+    reader.must("pull", "data", tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(source)
+    assert sum(not server.is_token(call) for call in server.calls) == 2  # one to grant, one to open
+    reader.refused(5, "pull", "data", tmp_path / "again", words="busy or down")
 
 
 def test_a_new_epoch_needs_the_service_once_more(own: Provider, owner: Person) -> None:

@@ -3,13 +3,16 @@
 import json
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from botocore import exceptions as sdk
 
 from datasync.crypto import slots
 from datasync.crypto.kms import resolve
+from datasync.crypto.kms.http import HttpLimits
 from datasync.crypto.slots import Binding
-from datasync.errors import IntegrityError, NotAuthorized, NotFound, UsageError
+from datasync.errors import DatasyncError, IntegrityError, NotAuthorized, NotFound, StorageUnavailable, UsageError
 from tests.support.kms import azure, google
 from tests.support.kms.bao import Bao
 from tests.support.kms.providers import ALIBABA, QUICK, TENCENT, Provider, local, on_bao, on_moto, place_of
@@ -102,6 +105,28 @@ def test_aws_without_credentials_says_what_to_set(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(NotAuthorized, match="AWS_ACCESS_KEY_ID"):
         resolve(place_of("aws") + "?endpoint=http://127.0.0.1:9", {}, QUICK).wrap(KEY, CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (sdk.EndpointConnectionError(endpoint_url="https://sts.example/?canary"), StorageUnavailable),
+        (sdk.ConnectTimeoutError(endpoint_url="https://sts.example/?canary"), StorageUnavailable),
+        (sdk.ClientError({"Error": {"Code": "AccessDenied", "Message": "canary"}}, "AssumeRole"), NotAuthorized),
+        (sdk.CredentialRetrievalError(provider="process", error_msg="canary"), NotAuthorized),
+        (ValueError("canary"), NotAuthorized),
+        (FileNotFoundError("canary"), NotAuthorized),
+    ],
+)
+def test_a_source_of_aws_credentials_that_fails_is_told_without_its_words(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, kind: type[DatasyncError]
+) -> None:
+    session = mock.Mock(**{"get_credentials.side_effect": error})
+    monkeypatch.setattr("botocore.session.get_session", lambda: session)
+    service = resolve("aws-kms://eu-central-1/key?endpoint=http://127.0.0.1:9", {}, HttpLimits(pauses=()))
+    with pytest.raises(kind) as caught:
+        service.wrap(bytes(32), {})
+    assert "canary" not in str(caught.value)
 
 
 def test_vault_key_that_was_rotated_still_opens(bao: Bao) -> None:

@@ -1,8 +1,10 @@
 """Fixtures of the node's tests: a scratch directory, a machine with a repository and a cache, small disks."""
 
 import os
+import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from datasync.cache.layout import Cache
 from tests.support.machine import Machine
 
 Disk = Callable[[str], Path]
+LoopDisk = Callable[[str, int], Path]
+UMOUNTS = 50  # tries
 
 
 @pytest.fixture
@@ -39,6 +43,36 @@ def cache(scratch: Path) -> Iterator[Cache]:
     """An empty cache for views that are made by hand."""
     with Cache.open(scratch / "cache") as cache:
         yield cache
+
+
+@pytest.fixture
+def loop_disk(scratch: Path) -> Iterator[LoopDisk]:
+    """Return what mounts a file of some MiB as a disk with a file system (`ext4`, `xfs`, `btrfs`)."""
+    made: list[Path] = []
+
+    def mount(kind: str, mebibytes: int) -> Path:
+        maker = shutil.which(f"mkfs.{kind}", path=os.environ["PATH"] + ":/sbin:/usr/sbin")
+        if os.geteuid() != 0 or maker is None:
+            pytest.skip(f"a {kind} disk needs mkfs.{kind} and the right to mount it")
+        path, image = scratch / f"{kind}{len(made)}", scratch / f"{kind}{len(made)}.img"
+        path.mkdir()
+        with image.open("wb") as file:
+            file.truncate(mebibytes << 20)
+        for command in ([maker, "-q", str(image)], ["mount", "-o", "loop", str(image), str(path)]):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                pytest.skip(f"a {kind} disk can not be made here: {done.stderr.strip()}")
+        made.append(path)
+        return path
+
+    yield mount
+    for path in made:
+        for _ in range(UMOUNTS - 1):  # what a killed child held is given back a moment later
+            if subprocess.run(["umount", str(path)], capture_output=True, check=False).returncode == 0:
+                break
+            time.sleep(0.1)
+        else:
+            subprocess.run(["umount", str(path)], check=True)
 
 
 @pytest.fixture

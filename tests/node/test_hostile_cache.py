@@ -105,8 +105,8 @@ def test_no_umask_changes_what_is_made(machine: Machine, source: Path, scratch: 
     modes = {
         path: stat.S_IMODE(path.stat().st_mode) for path in (cache / "objects", cache / "views", view.parent, view)
     }
-    assert list(modes.values()) == [0o700, 0o751, 0o751, 0o750]
-    assert stat.S_IMODE(receipts(cache)[0].stat().st_mode) == 0o644
+    assert list(modes.values()) == [0o700, 0o751, 0o751, 0o700]
+    assert stat.S_IMODE(receipts(cache)[0].stat().st_mode) == 0o600
     assert broken(cache, {"data/1": survey(source)}) == []
 
 

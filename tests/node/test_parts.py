@@ -9,8 +9,11 @@ import pytest
 from datasync.cache.layout import Cache
 from datasync.model.entries import DIRECTORY, FILE, Entry
 from datasync.pull.select import Selection
-from datasync.service.scrub import first_look
+from datasync.service.scrub import FirstLook, first_look
+from datasync.storage.local import LocalStore
 from tests.support.machine import Machine
+from tests.support.requests import RecordingStore, Request
+from tests.support.trees import MIB
 
 
 @pytest.fixture
@@ -87,6 +90,30 @@ def test_what_is_ordered_first_is_fetched_all_the_same(machine: Machine, source:
     assert machine.run("warm", "data", "--order", "@/nowhere").code == 2
 
 
+@pytest.mark.parametrize(("order", "first"), [((), "new"), (("--order", "n*"), "new"), (("--order", "o*"), "old")])
+def test_what_is_ordered_first_is_asked_for_first(
+    machine: Machine, tmp_path: Path, order: tuple[str, ...], first: str
+) -> None:
+    """Two packs: that of the first push, and that of the second one."""
+    root = tmp_path / "two"
+    root.mkdir()
+    packs: dict[str, set[str]] = {}
+    for name in ("old", "new"):
+        (root / name).write_bytes(os.urandom(MIB))
+        machine.must("push", root)
+        there = {path.name for path in Path(machine.repository).glob("d/*/packs/??/*")}
+        packs[name] = there - packs.get("old", set())
+    requests: list[Request] = []
+    machine.must("warm", "two", *order, store=RecordingStore(LocalStore(Path(machine.repository)), requests))
+    asked = [request.name.rpartition("/")[2] for request in requests if request.kind == "get"]
+    large = {name: max(pack, key=lambda item: size_of(machine, item)) for name, pack in packs.items()}
+    assert min(large, key=lambda name: asked.index(large[name])) == first
+
+
+def size_of(machine: Machine, pack: str) -> int:
+    return next(Path(machine.repository).glob(f"d/*/packs/??/{pack}")).stat().st_size
+
+
 def test_a_job_may_write_into_its_private_copy_and_the_view_stays(
     machine: Machine, source: Path, scratch: Path
 ) -> None:
@@ -105,7 +132,7 @@ def test_the_first_look_knows_every_object_and_finds_the_changed_one(
     view = Path(result(machine, "warm", "data")["path"])
     inodes = {path.stat().st_ino for path in view.rglob("*") if path.is_file()}
     with Cache.open(scratch / "cache") as cache:
-        assert first_look(cache) == inodes
+        assert first_look(cache) == FirstLook(frozenset(inodes), ())
         big = view / "b/big.bin"
         times = big.stat()
         big.chmod(0o644)
@@ -114,7 +141,8 @@ def test_the_first_look_knows_every_object_and_finds_the_changed_one(
             file.write(b"flip")
         big.chmod(0o444)
         os.utime(big, ns=(times.st_mtime_ns, times.st_mtime_ns))
-        assert first_look(cache) == inodes - {big.stat().st_ino}
+        assert first_look(cache).clean == inodes - {big.stat().st_ino}
+        assert len(first_look(cache).damaged) == 1
     damaged = machine.run("cache", "scrub")
     assert (damaged.code, "b/big.bin" in damaged.err) == (7, True)
     assert result(machine, "warm", "data")["files"] == 1

@@ -79,6 +79,16 @@ def test_stale_takes_no_half_view(machine: Machine, source: Path, scratch: Path)
     assert (ran.code, ran.out) == (4, "")
 
 
+def test_stale_passes_over_a_damaged_receipt(machine: Machine, source: Path, scratch: Path) -> None:
+    older = machine.must("warm", "data", "--json").result
+    (source / "new").touch()
+    machine.must("push", source)
+    machine.must("warm", "data")
+    next((scratch / "cache").glob("views/data/2-*.READY.json")).write_bytes(b"damaged")
+    ran = without_repository(machine, scratch).spawn("run", "--on-fail", "stale", "--data", "data=MY_DATA", *JOB)
+    assert (ran.code, ran.out) == (0, f"MY_DATA={older['path']}\n")
+
+
 @pytest.mark.parametrize("policy", ["continue", "stale"])
 @pytest.mark.parametrize("data", ["data@", "data@0", "data:", "@1", "da\nta"])
 def test_a_wrong_reference_stops_under_every_policy(machine: Machine, source: Path, policy: str, data: str) -> None:

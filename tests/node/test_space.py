@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import json
 import os
 import random
 import subprocess
@@ -19,6 +20,7 @@ from datasync.cache.kernel import sync_filesystem
 from datasync.cache.layout import Cache, View
 from datasync.cache.leases import take_lease
 from datasync.cache.locks import ViewLock
+from datasync.cache.objects import Objects
 from datasync.cache.pins import pin
 from datasync.cache.ready import stage_view
 from datasync.cache.space import Limits, Space, parse_size
@@ -43,7 +45,8 @@ PACK_BYTES = 32 * MIB
 
 
 def space(cache: Cache, maximum: str = "100%", reserve: str = "0") -> Space:
-    return Space(cache, Limits(maximum, reserve), reflinks=False)
+    with Objects.open(cache) as objects:
+        return Space(cache, Limits(maximum, reserve), reflinks=objects.reflinks)
 
 
 class Waited(Exception):
@@ -125,6 +128,17 @@ def test_the_command_tells_the_needed_size_and_gives_nothing_up(machine: Machine
     assert ran.code == 8
     assert str(10 * 200 * KIB + 10 * 4 * KIB) in ran.message
     assert survey(scratch / "cache" / "views" / "small") == before
+
+
+def test_what_made_room_is_an_event(machine: Machine, scratch: Path) -> None:
+    machine.must("push", fill(scratch / "first", 10, 50 * KIB))
+    machine.must("push", fill(scratch / "second", 10, 50 * KIB, seed=1))
+    tight = replace(machine, extra={**machine.extra, "DATASYNC_CACHE_MAX": "600KiB"})
+    tight.must("warm", "first")
+    tight.must("warm", "second")
+    lines = machine.must("audit", "query", "--action", "cache.evict", "--json").out.splitlines()
+    (event,) = [item for item in map(json.loads, lines) if item["type"] == "event"]
+    assert (event["dataset"], event["snapshot_seq"], event["detail"]["automatic"]) == ("first", 1, 1)
 
 
 def test_the_least_recently_used_views_make_room(cache: Cache) -> None:

@@ -116,14 +116,18 @@ def test_the_time_of_a_decision_never_goes_back(site: Site) -> None:
 # publishing
 
 
-def test_only_an_owner_publishes_and_a_policy_locks_no_owner_out(site: Site) -> None:
+def test_only_an_owner_publishes_and_a_policy_locks_no_owner_out(site: Site, person: Callable[..., Person]) -> None:
     directory = site.write(READS)
     site.rita.refused(6, "policy", "apply", "scans", directory, words="does not own")
     text = (directory / "policy.toml").read_text()
     (directory / "policy.toml").write_text(text.replace('role = "owner"', 'role = "reader"'))
     site.olga.refused(2, "policy", "apply", "scans", directory, words="nobody could replace it")
-    (directory / "policy.toml").write_text(text.replace(signer(site.olga), "dss1another"))
+    (directory / "policy.toml").write_text(text.replace(signer(site.olga), signer(person("else"))))
     site.olga.refused(2, "policy", "apply", "scans", directory, words="nobody could replace it")
+    for condition in ("mfa = true", "attested = true", "until = 2099-01-01", 'networks = ["10.0.0.0/8"]'):
+        lasting = text.replace('role = "owner"', f'role = "owner"\n{condition}')
+        (directory / "policy.toml").write_text(lasting)
+        site.olga.refused(2, "policy", "apply", "scans", directory, words="nobody could replace it")
 
 
 def test_a_policy_that_does_not_load_or_fails_its_tables_is_not_published(site: Site) -> None:

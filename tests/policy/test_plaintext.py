@@ -20,7 +20,6 @@ from datasync.format import pack as packs
 from datasync.format.names import dataset_prefix
 from datasync.repository.keyring import Keyring
 from datasync.repository.packs import open_pack
-from datasync.service import authorize as authorizing
 from datasync.service import session as sessions
 from datasync.storage.memory import MemoryStore
 from tests.policy.site import READS, Site, signer, with_grant
@@ -161,10 +160,3 @@ def test_a_forged_policy_or_grant_brings_no_key(hospital: Site, eve: Person, tmp
     eve.refused(12, *line)
     hospital.olga.must(*line)  # even an owner's grant: it is no slot
     with_grant(eve, grant).refused(12, "pull", "scans", hospital.target())
-
-
-def test_every_module_that_acts_asks() -> None:
-    service = Path(authorizing.__file__).parent
-    for name in ("warm", "push", "verify", "tag", "purge", "access", "audit", "audit_export", "references", "look"):
-        text = (service / f"{name}.py").read_text()
-        assert "authorize(" in text or "open_reference(" in text, name

@@ -193,6 +193,20 @@ def test_diff_sees_a_change_that_shows_in_one_situation_only() -> None:
     assert not any(item.after.allow for item in found)
 
 
+def test_diff_sees_a_change_behind_several_kinds_of_evidence_at_once() -> None:
+    before = files("regulated")
+    grant = (
+        '[[grant]]\nid = "narrow"\nto = ["rita"]\non = ["mri"]\nactions = ["Tag"]\nregions = ["eu-north"]\n'
+        'purposes = ["intake"]\nnodes = ["fra-1"]\nnetworks = ["10.30.0.0/16"]\nfrom = 2027-01-01\n'
+    )
+    after = PolicyEngine(parse_bundle(before | {"policy.toml": before["policy.toml"] + grant}))
+    found = compare(shipped_engine("regulated"), after, Evidence(NOON))
+    assert [(str(item.principal), item.action, item.dataset, item.after.allow) for item in found] == [
+        ("rita", "Tag", "mri", True)
+    ]
+    assert found[0].situation.count(" and ") == 4
+
+
 def test_diff_sees_that_a_node_moved_to_another_region() -> None:
     before = files("regulated")
     changed = before["policy.toml"].replace('region = "eu-central"', 'region = "us-east"', 1)

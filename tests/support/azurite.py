@@ -4,10 +4,13 @@ It comes from npm: AZURITE names an installed `main.js`; without it the emulator
 beneath the checkout's .cache directory.
 """
 
+import json
 import os
 import shutil
 import subprocess
 import tempfile
+import time
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,6 +21,7 @@ from datasync.storage.azure import AzureOptions, AzureStore
 from datasync.storage.azure.access import Access
 from datasync.storage.http import Http, HttpOptions
 from datasync.storage.location import parse_url
+from tests.support.daemons import Certificates
 from tests.support.servers import free_ports, serve
 
 VERSION = "3.37.0"
@@ -72,15 +76,32 @@ def missing() -> str:
 
 
 @contextmanager
-def azurite() -> Iterator[AzureServer]:
-    """Run one emulator."""
+def azurite(certificates: Certificates | None = None) -> Iterator[AzureServer]:
+    """Run one emulator; with *certificates*, whose CA SSL_CERT_FILE names, it speaks https and takes tokens too."""
     (port,) = free_ports(1)
+    scheme, more = "http", list[str]()
+    if certificates is not None:
+        scheme, more = "https", ["--oauth", "basic", "--cert", str(certificates.certificate)]
+        more += ["--key", str(certificates.key)]
     command = [
         shutil.which("node") or "node", str(_installed() or _install()), "--blobHost", "127.0.0.1",
         "--blobPort", str(port), "--silent", "--skipApiVersionCheck", "--disableTelemetry", "--inMemoryPersistence",
+        *more,
     ]  # fmt: skip
-    with serve("azurite", command, port, extra={"AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"}):
-        yield AzureServer(f"http://127.0.0.1:{port}/{ACCOUNT}")
+    with serve("azurite", command, port, extra={"AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"}, scheme=scheme):
+        yield AzureServer(f"{scheme}://127.0.0.1:{port}/{ACCOUNT}")
+
+
+def identity_token(seconds: int = 3600) -> str:
+    """Return a token as Entra ID would give it for the service; the emulator looks at all but its signature."""
+    now = int(time.time())
+    claims = {
+        "aud": "https://storage.azure.com", "iss": "https://sts.windows.net/11111111-2222-3333-4444-555555555555/",
+        "iat": now - 60, "nbf": now - 60, "exp": now + seconds,
+        "oid": "66666666-7777-8888-9999-000000000000", "tid": "11111111-2222-3333-4444-555555555555",
+    }  # fmt: skip
+    parts = (json.dumps(part).encode() for part in ({"alg": "RS256", "typ": "JWT"}, claims))
+    return ".".join([*(urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts), "c2lnbmF0dXJl"])
 
 
 def _installed() -> Path | None:

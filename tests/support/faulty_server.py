@@ -2,11 +2,13 @@
 
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from datasync.storage.location import StoreUrl, parse_url
 from datasync.storage.s3 import S3Credentials, S3Options, S3Store
@@ -40,10 +42,11 @@ def fault(status: int, code: str, *, extra: str = "", headers: Mapping[str, str]
 
 @dataclass
 class FaultyServer:
-    """Answers each request by `rule`; `requests` keeps them all."""
+    """Answers each request by `rule`; `requests` keeps them all, if `keep`."""
 
     rule: Callable[[Request], Answer]
     port: int = 0
+    keep: bool = True
     requests: list[Request] = field(default_factory=list)
 
     def open(self, **seconds: float) -> S3Store:
@@ -54,10 +57,10 @@ class FaultyServer:
 
 
 @contextmanager
-def faulty_server(rule: Callable[[Request], Answer]) -> Iterator[FaultyServer]:
+def faulty_server(rule: Callable[[Request], Answer], *, keep: bool = True) -> Iterator[FaultyServer]:
     """Run a server that answers by *rule*."""
-    faulty = FaultyServer(rule)
-    with ThreadingHTTPServer(("127.0.0.1", 0), _handler(faulty)) as server:
+    faulty = FaultyServer(rule, keep=keep)
+    with _Server(("127.0.0.1", 0), _handler(faulty)) as server:
         server.daemon_threads = True
         server.block_on_close = False  # clients keep connections open
         faulty.port = server.server_address[1]
@@ -70,6 +73,13 @@ def faulty_server(rule: Callable[[Request], Answer]) -> Iterator[FaultyServer]:
             thread.join()
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Keep quiet about clients that were killed."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 def _handler(faulty: FaultyServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -77,7 +87,8 @@ def _handler(faulty: FaultyServer) -> type[BaseHTTPRequestHandler]:
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             request = Request(self.command, self.path, dict(self.headers.items()), body, self.client_address[1])
-            faulty.requests.append(request)
+            if faulty.keep:
+                faulty.requests.append(request)
             with suppress(ConnectionError):  # the client may have gone, as it should
                 _send(self, faulty.rule(request))
 

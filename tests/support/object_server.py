@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -38,15 +38,29 @@ class Refusal(Exception):
         self.status, self.code, self.message, self.more = status, code, message or code, more
 
 
+class Wish(NamedTuple):
+    """What a request wants, in the words of the vendor's policies: an action on a resource, and its condition keys."""
+
+    action: str
+    resource: str
+    values: Mapping[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A key that the server knows. *expires* (Unix time) and *token* belong to temporary ones."""
+    """A key that the server knows. *expires* (Unix time), *token* and *policies*, which all have to allow what is
+    wanted, belong to temporary ones.
+    """
 
     secret: str
     token: str = ""
     expires: float | None = None
     writes: bool = True
     deletes: bool = True
+    policies: tuple[Callable[[Wish], bool], ...] = ()
+
+    def may(self, wish: Wish) -> bool:
+        return all(policy(wish) for policy in self.policies)
 
 
 class Version(NamedTuple):
@@ -65,10 +79,13 @@ class Version(NamedTuple):
 
 @dataclass
 class Bucket:
-    """Versions of each key, newest last; *versioning* is the vendor's word, empty when it was never on."""
+    """Versions of each key, newest last; *versioning* is the vendor's word, empty when it was never on. *protected*:
+    prefixes whose objects nobody overwrites.
+    """
 
     versioning: str = ""
     retention_days: int | None = None
+    protected: tuple[str, ...] = ()
     objects: dict[str, list[Version]] = field(default_factory=dict)
     made: int = 0
 

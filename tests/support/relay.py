@@ -1,4 +1,7 @@
-"""A server between datasync and a real S3 server, which answers what a test wants to see answered wrongly itself."""
+"""A server between datasync and a real S3 server, which answers what a test wants to see answered wrongly itself.
+
+Requests are passed on with the Host that the client signed. While the real server is away, connections break off.
+"""
 
 import http.client
 from collections.abc import Callable, Iterator
@@ -21,6 +24,7 @@ class Relay:
     endpoint: str = ""
     passed: int = 0
     faults: int = 0
+    broken: int = 0
 
     def url(self, bucket: str) -> str:
         return self.server.url(bucket).replace(self.server.endpoint, self.endpoint)
@@ -34,8 +38,13 @@ class Relay:
         if found is not None:
             self.faults += 1
             return found
+        try:
+            answer = forward(self.server, request)
+        except (OSError, http.client.HTTPException):
+            self.broken += 1
+            return Answer(status=0, reset=True)
         self.passed += 1
-        return forward(self.server, request)
+        return answer
 
 
 def forward(server: S3Server, request: Request) -> Answer:
@@ -55,8 +64,8 @@ def forward(server: S3Server, request: Request) -> Answer:
 
 @contextmanager
 def relay(server: S3Server) -> Iterator[Relay]:
-    """Run a relay before *server* (one that checks no signatures, which name the host)."""
+    """Run a relay before *server*."""
     made = Relay(server, lambda _: None)
-    with faulty_server(made.answer) as faulty:
+    with faulty_server(made.answer, keep=False) as faulty:
         made.endpoint = f"http://127.0.0.1:{faulty.port}"
         yield made

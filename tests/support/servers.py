@@ -86,6 +86,13 @@ def free_ports(count: int) -> list[int]:
 @contextmanager
 def seaweedfs() -> Iterator[S3Server]:
     """SeaweedFS: current conditional, checksum and signature behaviour."""
+    with restartable_seaweedfs() as server:
+        yield server.place
+
+
+@contextmanager
+def restartable_seaweedfs() -> Iterator["Restartable"]:
+    """The same; it can be killed and started again with the same ports and data."""
     with _directory() as directory:
         config = directory / "s3.json"
         keys = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
@@ -104,12 +111,12 @@ def seaweedfs() -> Iterator[S3Server]:
             f"-s3.localSocket={directory}/s3.sock", f"-s3.config={config}",
             "-s3.autoCreateBucket=false", "-s3.port.iceberg=0", "-s3.port.lance=0",
         ]  # fmt: skip
-        server = _Command("seaweedfs", command, s3, directory, conditional=True, authenticates=True)
+        server = Restartable(_Command("seaweedfs", command, s3, directory, conditional=True, authenticates=True))
         try:
-            with _running(server) as running:
-                _wait("seaweedfs accepts objects", lambda: _writable(running))
-                yield running
+            server.start()
+            yield server
         finally:
+            server.kill()
             _remove_sockets(master_grpc, volume_grpc, filer_grpc, s3_grpc)
 
 
@@ -155,6 +162,23 @@ class _Command:
     authenticates: bool
 
 
+class Restartable:
+    """A server whose process can be killed and started again; `place` is how it is reached, the same each time."""
+
+    def __init__(self, command: "_Command") -> None:
+        self._command, self._stack = command, ExitStack()
+        self.place: S3Server
+
+    def start(self) -> None:
+        """Start it, and wait until it takes an object."""
+        self.place = self._stack.enter_context(_running(self._command))
+        _wait(f"{self._command.kind} accepts objects", lambda: _writable(self.place))
+
+    def kill(self) -> None:
+        """Kill it at once, as a power cut of its machine would end it; what the system has written stays."""
+        self._stack.close()
+
+
 @contextmanager
 def _running(server: _Command) -> Iterator[S3Server]:
     endpoint = f"http://127.0.0.1:{server.port}"
@@ -169,10 +193,11 @@ def serve(
     port: int,
     directory: Path | None = None,
     extra: Mapping[str, str] | None = None,
+    scheme: str = "http",
 ) -> Iterator[int]:
     """Run *command* until the end and yield its process id as soon as it answers on *port*."""
     if directory is None:
-        with _directory() as fresh, serve(kind, command, port, fresh, extra) as pid:
+        with _directory() as fresh, serve(kind, command, port, fresh, extra, scheme) as pid:
             yield pid
         return
     log = directory / "log"
@@ -187,7 +212,7 @@ def serve(
             preexec_fn=_die_with_parent,
         )
     try:
-        _wait(f"{kind} answers", lambda: _alive(process, log) and _answers(f"http://127.0.0.1:{port}"))
+        _wait(f"{kind} answers", lambda: _alive(process, log) and _answers(f"{scheme}://127.0.0.1:{port}"))
         yield process.pid
     finally:
         process.kill()  # SIGTERM takes some of them more than 10 seconds

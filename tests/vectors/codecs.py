@@ -73,6 +73,9 @@ CODECS: dict[str, Codec] = {
     "tags": _structure(lambda data: control.read_tags(data, WHAT)),
     "relocations": _structure(lambda data: decode(control.RelocationsHeader, data, WHAT)),
     "relocation-page": _structure(lambda data: control.read_relocation_page(data, WHAT)),
+    "emptied-page": _structure(lambda data: control.read_emptied_page(data, WHAT)),
+    "forgotten": _structure(lambda data: decode(control.ForgottenHeader, data, WHAT)),
+    "forgotten-page": _structure(lambda data: control.read_forgotten_page(data, WHAT)),
     "condemned": _structure(lambda data: control.read_condemned(data, WHAT)),
     "policy": _structure(lambda data: control.read_policy(data, WHAT)),
 }

@@ -11,6 +11,7 @@ comes first.
 import argparse
 import sys
 
+from tests.vectors import sections_forgotten as forgetting
 from tests.vectors import sections_keys as keys
 from tests.vectors import sections_pages as pages
 from tests.vectors import sections_plain as plain
@@ -43,6 +44,8 @@ def documents() -> tuple[dict[str, str], int]:
         "tags": sealed.tags(),
         "relocations": sealed.relocations(),
         "condemned": sealed.condemned(),
+        "forgotten": forgetting.forgotten(),
+        "emptied": forgetting.emptied(),
         "policy": policies.policy(),
         "hpke": keys.hpke(kept),
     }

@@ -95,7 +95,7 @@ def _refuse_packs(section: Section, name: str, data: bytes, header: int) -> None
         ("version 2", _put(data, 8, b"\2"), other, "FormatError"),
         ("suite 2", _put(data, 9, b"\2"), other, "FormatError"),
         ("type 0", _put(data, 10, b"\0"), other, "FormatError"),
-        ("type 9", _put(data, 10, b"\x09"), other, "FormatError"),
+        ("type 10", _put(data, 10, b"\x0a"), other, "FormatError"),
         ("type of metadata", _put(data, 10, b"\2"), "expected a data pack, found a metadata pack", "FormatError"),
         ("key source 0", _put(data, 11, b"\0"), "does not go with a sealed key", "FormatError"),
         (

@@ -60,6 +60,7 @@ def check_export(p: Primitives, manifest: bytes, file: BinaryIO, keys: frozenset
         inner: dict[str, Any] = whole["manifest"]
         signature, signer = base64.b64decode(whole["signature"], validate=True), parse_verifier_key(p, whole["key"])
         told = msgspec.convert(inner, _Manifest)
+        trees = {item.log: _Tree(p, item) for item in told.logs}
     except (ValueError, KeyError, TypeError, UsageError, msgspec.DecodeError):
         raise FormatError("export manifest: does not parse") from None
     if keys and not {str(whole["key"]), *(item.key for item in told.logs)} <= keys:
@@ -67,7 +68,6 @@ def check_export(p: Primitives, manifest: bytes, file: BinaryIO, keys: frozenset
     p.verify(signer, DOMAIN + msgspec.json.encode(inner, order="sorted"), signature)
     if told.kind != KIND:
         raise FormatError(f"export manifest: expected {KIND!r}, found {told.kind!r}")
-    trees = {item.log: _Tree(p, item) for item in told.logs}
     _read(p, told, file, trees)
     proved = told.format == "jsonl"
     for tree in trees.values() if proved else ():
@@ -95,8 +95,9 @@ class _Tree:
     """One log's exported leaves, put back between the subtrees around them."""
 
     def __init__(self, p: Primitives, told: _Log) -> None:
-        self._p, self._told = p, told
-        self._tree = Frontier(p.sha256, told.first, [base64.b64decode(item) for item in told.before])
+        self._p, self._told, self._public = p, told, parse_verifier_key(p, told.key)
+        self._tree = Frontier(p.sha256, told.first, [base64.b64decode(item, validate=True) for item in told.before])
+        self._after = [base64.b64decode(item, validate=True) for item in told.after]
 
     def add(self, seq: int, leaf: bytes) -> None:
         if seq != self._tree.size:
@@ -105,12 +106,12 @@ class _Tree:
 
     def finish(self) -> None:
         told, tree = self._told, self._tree
-        checkpoint = open_checkpoint(self._p, told.checkpoint, parse_verifier_key(self._p, told.key))
+        checkpoint = open_checkpoint(self._p, told.checkpoint, self._public)
         places = subtrees(tree.size, told.size)
-        whole = tree.size == told.end and told.end - told.first == told.events and len(places) == len(told.after)
+        whole = tree.size == told.end and told.end - told.first == told.events and len(places) == len(self._after)
         if not whole or checkpoint.log != told.log or checkpoint.size != told.size:
             raise IntegrityError(f"export: log {told.log}: events {told.first} … {told.end - 1} are not all there")
-        for (_, level), item in zip(places, told.after, strict=True):
-            tree.append_subtree(base64.b64decode(item), level)
+        for (_, level), item in zip(places, self._after, strict=True):
+            tree.append_subtree(item, level)
         if tree.root() != checkpoint.root:
             raise IntegrityError(f"export: log {told.log}: an event is not what its checkpoint was signed over")

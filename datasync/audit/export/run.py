@@ -22,7 +22,7 @@ from datasync.audit.query import Wanted, select
 from datasync.audit.rows import Row, row_of
 from datasync.audit.seal import People
 from datasync.audit.segments import LogFiles
-from datasync.audit.verify import Verified, verify_log
+from datasync.audit.verify import Verified, check_beginnings, verify_log
 
 KIND = "datasync audit export"
 DOMAIN = b"datasync/v1/audit-export\0"
@@ -61,6 +61,7 @@ def export(
     """Write what the logs have from *since* to *until* as format *name*; return the manifest, not yet signed."""
     write = writer(name)
     parts = [_part(p, files, since, until) for files in logs]
+    check_beginnings([part.done for part in parts])
     hashed, counts = _Hashed(p, out), dict.fromkeys((part.done.log for part in parts), 0)
     write(_rows(parts, people, counts), hashed)
     return {

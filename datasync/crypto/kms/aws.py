@@ -18,7 +18,7 @@ from botocore.awsrequest import AWSRequest
 from datasync.crypto.kms.calls import UNWRAP, WRAP, Dialect, call, decoded, encoded, text_field
 from datasync.crypto.kms.http import Client, HttpLimits, Request, parse_endpoint
 from datasync.crypto.kms.protocol import KeyUri
-from datasync.errors import NotAuthorized, UsageError
+from datasync.errors import NotAuthorized, StorageUnavailable, UsageError
 
 _REGION = re.compile(r"[a-z0-9-]{1,64}")
 
@@ -71,7 +71,11 @@ class AwsKey:
             if found is None:
                 raise sdk.NoCredentialsError
             SigV4Auth(found.get_frozen_credentials(), "kms", self.uri.place).add_auth(request)
-        except sdk.BotoCoreError as error:
+        except (sdk.HTTPClientError, sdk.ConnectionError) as error:
+            raise StorageUnavailable(
+                f"{self.uri.name}: what gives the credentials is out of reach ({type(error).__name__}): try again later"
+            ) from None
+        except (sdk.BotoCoreError, sdk.ClientError, ValueError, OSError) as error:  # of a role, a process, a file
             raise NotAuthorized(
                 f"{self.uri.name}: no usable credentials ({type(error).__name__}): set AWS_ACCESS_KEY_ID and "
                 "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"

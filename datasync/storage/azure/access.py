@@ -10,11 +10,12 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from email.utils import formatdate
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
-from datasync.errors import NotAuthorized, UsageError
+from datasync.errors import NotAuthorized, StorageUnavailable, UsageError
 from datasync.storage.azure.signing import VERSION, authorization, parse_key
 from datasync.storage.http import HttpOptions
 from datasync.storage.location import StoreUrl
@@ -76,6 +77,7 @@ class Access:
         sent |= {"x-ms-date": formatdate(usegmt=True), **headers}
         keys = self.keys()
         if keys.sas:
+            self._refuse_plain_http()
             return f"{target}{'&' if '?' in target else '?'}{keys.sas}", sent
         if keys.key is not None:
             signature = authorization(self.account, keys.key, method, self.base + target, sent)
@@ -84,10 +86,23 @@ class Access:
             signature = f"Bearer {self._chain()}"
         return target, sent | {"Authorization": signature}
 
+    def ended(self) -> str:
+        """Return since when the signature is over; nothing while it holds, or where there is none."""
+        end = dict(parse_qsl(self.keys().sas)).get("se", "")
+        try:
+            time = datetime.fromisoformat(end)
+        except ValueError:
+            return ""
+        # A date alone is midnight in UTC.
+        return end if (time if time.tzinfo else time.replace(tzinfo=UTC)) <= datetime.now(UTC) else ""
+
     def _refuse_plain_http(self) -> None:
         parts = urlsplit(self.endpoint)
         if parts.scheme != "https" and parts.hostname not in LOCAL_HOSTS:
-            raise UsageError(f"{self.endpoint}: a token goes over https only; correct endpoint= of the repository URL")
+            raise UsageError(
+                f"{self.endpoint}: a token or shared access signature goes over https only; correct endpoint= of the "
+                "repository URL"
+            )
 
 
 class _Chain:
@@ -101,8 +116,8 @@ class _Chain:
     def __call__(self) -> str:
         # Imported here: keys and signatures need no such package, and it takes a second to load.
         try:
-            from azure.core.exceptions import ClientAuthenticationError
-            from azure.identity import CredentialUnavailableError, DefaultAzureCredential
+            from azure.core.exceptions import AzureError, ClientAuthenticationError
+            from azure.identity import DefaultAzureCredential
         except ImportError:
             raise NotAuthorized(
                 f"{self._url}: no usable credentials; set AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN, or install "
@@ -113,11 +128,14 @@ class _Chain:
                 self._credential = DefaultAzureCredential()
         try:
             return str(self._credential.get_token(SCOPE).token)
-        except (ClientAuthenticationError, CredentialUnavailableError):
+        except ClientAuthenticationError:  # also that there are none
             raise NotAuthorized(
                 f"{self._url}: no usable credentials; "
                 "set AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN, or run `az login`"
             ) from None
+        except AzureError as error:
+            kind = type(error).__name__
+            raise StorageUnavailable(f"{self._url}: the login service does not answer ({kind}); try again") from error
 
 
 def connection() -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import NoReturn
 from urllib.parse import quote, urlencode
 from xml.etree import ElementTree
 
-from datasync.errors import DatasyncError, StorageUnavailable, UsageError
+from datasync.errors import DatasyncError, NotAuthorized, StorageUnavailable, UsageError
 from datasync.storage.azure.access import Access, AzureOptions
 from datasync.storage.azure.errors import translate
 from datasync.storage.http import ERROR_BYTES, Answer, Bytes, Http, Incoming
@@ -118,7 +118,10 @@ class AzureContainer:
         raise self._translated(answer, name)
 
     def _translated(self, answer: Answer, name: str) -> DatasyncError:
-        return translate(answer, url=self.url, container=self._container, name=name)
+        error = translate(answer, url=self.url, container=self._container, name=name)
+        if isinstance(error, NotAuthorized) and (end := self._access.ended()):
+            return NotAuthorized(f"{self._what(name)}: the shared access signature expired at {end}; ask for a new one")
+        return error
 
 
 def _class_of(where: StoreUrl) -> str:

@@ -19,7 +19,8 @@ from datasync.storage.azure.extras import AzureExtras
 from datasync.storage.azure.signing import VERSION, blob_sas
 from datasync.storage.extras import SignedRequest
 from datasync.storage.http import Bytes, check_end
-from datasync.storage.names import check_directory, check_prefix, is_name
+from datasync.storage.listing import Listing
+from datasync.storage.names import check_directory, check_prefix
 from datasync.storage.protocol import Created, ObjectStat
 
 PRESIGN_SECONDS = 7 * 24 * 3600  # as everywhere
@@ -51,34 +52,17 @@ class AzureStore(AzureExtras):
 
     def list(self, prefix: str, *, limit: int | None = None, after: str = "") -> Iterator[ObjectStat]:
         check_prefix(prefix)
-        left, last = limit, ""
-        if left == 0:
+        if limit == 0:
             return
-        for page in self._pages(prefix, "", None if after else limit):
-            for item in page.iterfind("Blobs/Blob"):
-                name = item.findtext("Name", "").removeprefix(self._root)
-                if not is_name(name) or name <= after:
-                    continue
-                if name <= last:
-                    raise UsageError(
-                        f"{self.url}: the server lists {last} before {name}; one that keeps byte order is needed: "
-                        "an account without hierarchical namespace"
-                    )
-                last = name
-                yield self._stat(
-                    name, item.findtext("Properties/Content-Length"), item.findtext("Properties/Last-Modified")
-                )
-                left = None if left is None else left - 1
-                if left == 0:
-                    return
+        pages = self._pages(prefix, "", None if after else limit)
+        entries = (item for page in pages for item in page.iterfind("Blobs/Blob"))
+        yield from Listing(self.url, self._root, prefix, after, limit).objects(entries, _name, self._listed)
 
     def list_directories(self, prefix: str) -> Iterator[str]:
         check_directory(prefix)
-        for page in self._pages(prefix, "/", None):
-            for item in page.iterfind("Blobs/BlobPrefix/Name"):
-                directory = (item.text or "").removeprefix(self._root)
-                if is_name(directory.removesuffix("/")):
-                    yield directory[len(prefix) : -1]
+        pages = self._pages(prefix, "/", None)
+        found = (item.text or "" for page in pages for item in page.iterfind("Blobs/BlobPrefix/Name"))
+        yield from Listing(self.url, self._root, prefix).directories(found)
 
     def stat(self, name: str) -> ObjectStat:
         answer = self._exchange("HEAD", self._blob(name), name)
@@ -120,8 +104,15 @@ class AzureStore(AzureExtras):
             query["delimiter"] = delimiter
         return self._follow(query, prefix)
 
+    def _listed(self, name: str, item: ElementTree.Element) -> ObjectStat:
+        return self._stat(name, item.findtext("Properties/Content-Length"), item.findtext("Properties/Last-Modified"))
+
     def _stat(self, name: str, size: str | None, modified: str | None) -> ObjectStat:
         try:
             return ObjectStat(name, int(size or ""), parsedate_to_datetime(modified or "").timestamp())
         except (ValueError, TypeError):
             raise StorageUnavailable(f"{self._what(name)}: the answer has no size or time; try again") from None
+
+
+def _name(item: ElementTree.Element) -> str:
+    return item.findtext("Name", "")

@@ -17,6 +17,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ RENEW_SECONDS = 300.0  # before the end
 
 def cos_keys() -> Provider:
     """Return the provider; nothing is looked up before its first call."""
-    machine, pod = MachineRole(), list[Any]()
+    machine, pod = MachineRole(), list[Provider]()
 
     def keys() -> Keys:
         for variables in VARIABLES:
@@ -44,26 +45,34 @@ def cos_keys() -> Provider:
                 return found
         if "TKE_WEB_IDENTITY_TOKEN_FILE" in os.environ:
             pod[:] = pod or [_pod_role()]
-            return Keys(*pod[0].get_credential_info())
+            return pod[0]()
         return _profile() or machine.keys()
 
     return keys
 
 
-def _pod_role() -> Any:
+def _pod_role() -> Provider:
     try:
         from tencentcloud.common.credential import DefaultTkeOIDCRoleArnProvider
         from tencentcloud.common.exception import TencentCloudSDKException
     except ImportError:
         raise NotAuthorized("no credentials for COS: a pod's role needs tencentcloud-sdk-python-common") from None
-    try:
-        return DefaultTkeOIDCRoleArnProvider().get_credential()
-    except (TencentCloudSDKException, OSError, LookupError) as error:
-        raise NotAuthorized(f"no usable credentials for COS from the pod's role ({type(error).__name__})") from error
+
+    held: list[Any] = []
+
+    def keys() -> Keys:
+        try:
+            held[:] = held or [DefaultTkeOIDCRoleArnProvider().get_credential()]
+            return Keys(*held[0].get_credential_info())  # asks again when they are about to end
+        except (TencentCloudSDKException, OSError, LookupError) as error:
+            kind = type(error).__name__
+            raise NotAuthorized(f"no usable credentials for COS from the pod's role ({kind})") from error
+
+    return keys
 
 
 def _profile() -> Keys | None:
-    parser = configparser.ConfigParser()
+    parser = configparser.ConfigParser(interpolation=None)  # a secret may hold a %
     try:
         parser.read(Path("~/.tencentcloud/credentials").expanduser())
         found = parser["default"]
@@ -73,8 +82,11 @@ def _profile() -> Keys | None:
     return keys if keys.access_key and keys.secret_key else None
 
 
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # keys do not pass a proxy
+
+
 def _fetch(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=METADATA_SECONDS) as answer:
+    with _DIRECT.open(url, timeout=METADATA_SECONDS) as answer:
         return bytes(answer.read(METADATA_BYTES))
 
 
@@ -94,7 +106,7 @@ class MachineRole:
             if self._keys is None or self.clock() > self._expires - RENEW_SECONDS:
                 try:
                     self._renew()
-                except (OSError, ValueError, KeyError, TypeError) as error:
+                except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
                     if self._keys is None:
                         raise NotAuthorized(f"no credentials for COS: {WHAT_TO_SET}") from error
                     if self.clock() > self._expires:

@@ -52,7 +52,7 @@ def open_cos(where: StoreUrl, *, keys: Provider | None = None, options: HttpOpti
             f"{where}: a COS bucket's name is lower case and ends with the account's APPID, as in "
             f"cos://{where.place.lower()}-1250000000; the console shows it whole"
         )
-    region = _region(where)
+    region = region_of(where)
     if importlib.util.find_spec("qcloud_cos") is None:
         raise UsageError("cos:// needs the vendor's SDK: pip install 'gpu-datasync[cos]'")
     from datasync.storage.cos.client import CosClient
@@ -61,7 +61,7 @@ def open_cos(where: StoreUrl, *, keys: Provider | None = None, options: HttpOpti
     return SdkStore(where, CosClient(where.place, region, endpoint, keys or cos_keys(), options or HttpOptions()), COS)
 
 
-def _region(where: StoreUrl) -> str:
+def region_of(where: StoreUrl) -> str:
     """Return the bucket's region, which is part of its host; `UsageError` when the URL tells none, or two."""
     host = (urlsplit(where.endpoint).hostname or "") if where.endpoint else ""
     found = _OF_REGION.fullmatch(host)

@@ -4,22 +4,21 @@ Nothing is retried. Raises what `datasync.storage.gcs.errors` makes of an answer
 """
 
 import json
-import os
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn
 from urllib.parse import quote, urlencode
 
 import google_crc32c
 
 from datasync.errors import DatasyncError, StorageUnavailable, UsageError
-from datasync.storage.gcs.credentials import EMULATOR_VARIABLE, GcsOptions, token_for
+from datasync.storage.gcs.credentials import GcsOptions, endpoint_of, token_for
 from datasync.storage.gcs.errors import translate
 from datasync.storage.http import SEND_BYTES, Answer, Bytes, Http
 from datasync.storage.location import StoreUrl
 from datasync.storage.names import check_name
 
-ENDPOINT = "https://storage.googleapis.com"
 BOUNDARY = "datasync-part"  # the parts before and after it are ours and hold no such line
 _FEE = "costs a fee for each byte read, and at least {} days for each object"
 CLASSES = {
@@ -35,7 +34,7 @@ class GcsBucket:
 
     def __init__(self, where: StoreUrl, options: GcsOptions | None = None) -> None:
         chosen = options or GcsOptions()
-        endpoint = where.endpoint or os.environ.get(EMULATOR_VARIABLE) or ENDPOINT
+        endpoint = endpoint_of(where)
         self.url = str(where)
         self._bucket = where.place
         self._root = f"{where.prefix}/" if where.prefix else ""
@@ -117,14 +116,24 @@ class GcsBucket:
         """Return what the server says of the object that it has created, of *size* bytes."""
         self._expect(answer, name, 200)
         found = self._document(answer, name)
-        if (stored := found.get("size")) is not None and int(stored) != size:
+        with self._told(name):
+            stored = int(found.get("size", size))
+        if stored != size:
             raise StorageUnavailable(f"{self._what(name)}: sent {size} bytes, the server has {stored}; try again")
         return found
+
+    @contextmanager
+    def _told(self, name: str) -> Iterator[None]:
+        """Raise `StorageUnavailable` where the server's document lacks what is looked for inside."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise StorageUnavailable(f"{self._what(name)}: the answer lacks something; try again") from error
 
     def _document(self, answer: Answer, name: str) -> dict[str, Any]:
         try:
             found = json.loads(answer.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise StorageUnavailable(f"{self._what(name)}: the answer is no document of this service; try again")

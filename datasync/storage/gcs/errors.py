@@ -7,20 +7,17 @@ Statuses: the vendor's page "HTTP status and error codes for JSON".
 import json
 import re
 import time
-from email.utils import parsedate_to_datetime
 
 from datasync.errors import (
     AlreadyExists,
     DatasyncError,
-    NoSpace,
     NotAuthorized,
     NotFound,
-    SlowDown,
-    StorageUnavailable,
     UsageError,
 )
 from datasync.storage.http import Answer
-from datasync.storage.retry import retry_after
+from datasync.storage.skew import seconds_ahead, wrong_clock
+from datasync.storage.trouble import trouble
 
 SKEW_SECONDS = 300  # a token from a clock that is further off is refused
 
@@ -39,12 +36,11 @@ def translate(answer: Answer, *, url: str, bucket: str, name: str) -> DatasyncEr
         return NotFound(f"{what} does not exist")
     if status == 412:
         return AlreadyExists(f"{what} exists")
-    if status == 429 or status == 503 or reason in _SLOW:
-        return SlowDown(f"{what}: {said}; run the same line again", retry_after(answer.headers, time.time()))
-    if reason in _NO_SPACE or status == 507:
-        return NoSpace(f"{what}: {said}; the store is full: make room or raise the quota")
-    if status == 408 or (status >= 500 and status != 501) or (status == 400 and "hash" in message):
-        return StorageUnavailable(f"{what}: {said}; run the same line again")
+    full, again = reason in _NO_SPACE and status not in (429, 503), status == 400 and "hash" in message
+    if (
+        passing := trouble(what, said, status, answer.headers, full=full, slow=reason in _SLOW, again=again)
+    ) is not None:
+        return passing
     if status in (401, 403):
         return NotAuthorized(f"{what}: {said}; {_hint(answer, message)}")
     return UsageError(f"{what}: {said}, which no retry changes; check bucket and endpoint of the URL")
@@ -63,21 +59,9 @@ def _said(body: bytes) -> tuple[str, str]:
 def _hint(answer: Answer, message: str) -> str:
     if "project" in message and "requester pays" in message:
         return "the bucket makes its readers pay: add project=YOUR-PROJECT to the repository URL"
-    skew = _skew(answer.headers.get("date", ""), time.time())
-    if skew:
-        return skew
+    ahead = seconds_ahead(answer.headers.get("date", ""), time.time())
+    if abs(ahead) > SKEW_SECONDS:
+        return wrong_clock(ahead)
     if answer.status == 401:
         return "the credentials have expired or are not valid here; log in again"
     return "these credentials lack the right; ask for access to this bucket and prefix"
-
-
-def _skew(date: str, now: float) -> str:
-    """Tell by how much the local clock is wrong, when that is why."""
-    try:
-        ahead = round(now - parsedate_to_datetime(date).timestamp())
-    except (ValueError, TypeError):
-        return ""
-    if abs(ahead) <= SKEW_SECONDS:
-        return ""
-    wrong = f"{abs(ahead)} seconds {'ahead of' if ahead > 0 else 'behind'}"
-    return f"this machine's clock is {wrong} the server's; set it (NTP)"

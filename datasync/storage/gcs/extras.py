@@ -43,15 +43,9 @@ class GcsExtras(GcsBucket):
         return "enabled" if found.get("enabled") else "suspended"
 
     def list_versions(self, prefix: str) -> Iterator[ObjectVersion]:
-        for _, found in groupby(self._all_versions(check_prefix(prefix)), key=lambda item: item["name"]):
+        for _, found in groupby(self._all_versions(check_prefix(prefix)), key=lambda item: item.name):
             # The service gives the oldest first; generations only grow.
-            for item in sorted(found, key=lambda item: int(item["generation"]), reverse=True):
-                name = item["name"].removeprefix(self._root)
-                if is_name(name):
-                    yield ObjectVersion(
-                        name, item["generation"], not item.get("timeDeleted"), False, int(item.get("size", 0)),
-                        _time(item["timeCreated"]),
-                    )  # fmt: skip
+            yield from sorted(found, key=lambda item: int(item.version), reverse=True)
 
     def delete_version(self, name: str, version: str) -> None:
         answer = self._exchange("DELETE", self._object(name, generation=version), name)
@@ -59,9 +53,10 @@ class GcsExtras(GcsBucket):
             self._expect(answer, name, 204)
 
     def retention_days(self) -> int | None:
-        policy = self._bucket_fields("retentionPolicy").get("retentionPolicy") or {}
-        # Rounded up: an hour is not "none".
-        return -(-int(policy.get("retentionPeriod", 0)) // DAY_SECONDS) or None
+        fields = self._bucket_fields("retentionPolicy")
+        with self._told(""):
+            seconds = int((fields.get("retentionPolicy") or {}).get("retentionPeriod", 0))
+        return -(-seconds // DAY_SECONDS) or None  # rounded up: an hour is not "none"
 
     def retain_until(self, name: str, until: float) -> None:
         found = self._lock_fields(name).get("retention") or {}
@@ -89,7 +84,9 @@ class GcsExtras(GcsBucket):
         return Created()
 
     def lock_of(self, name: str) -> Lock:
-        return _lock(self._lock_fields(name))
+        fields = self._lock_fields(name)
+        with self._told(name):
+            return _lock(fields)
 
     # Requests
 
@@ -100,10 +97,17 @@ class GcsExtras(GcsBucket):
         self._expect(answer, "", 200)
         return read_batch(answer, len(names), self.url)
 
-    def _all_versions(self, prefix: str) -> Iterator[dict[str, Any]]:
+    def _all_versions(self, prefix: str) -> Iterator[ObjectVersion]:
         fields = "items(name,generation,size,timeCreated,timeDeleted),nextPageToken"
         for page in self._follow({"prefix": self._root + prefix, "versions": "true", "fields": fields}, prefix):
-            yield from page.get("items", ())
+            with self._told(prefix):
+                found = [self._version(item) for item in page.get("items", ())]
+            yield from (item for item in found if is_name(item.name))
+
+    def _version(self, item: Mapping[str, Any]) -> ObjectVersion:
+        name, generation = item["name"].removeprefix(self._root), str(int(item["generation"]))
+        size, made = int(item.get("size", 0)), _time(item["timeCreated"])
+        return ObjectVersion(name, generation, not item.get("timeDeleted"), False, size, made)
 
     def _bucket_fields(self, fields: str) -> dict[str, Any]:
         answer = self._exchange("GET", f"{self._objects.removesuffix('/o')}?{self._query(fields=fields)}", "")

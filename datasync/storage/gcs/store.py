@@ -7,19 +7,21 @@ from any method when the bucket does not exist, `UsageError` when the service re
 change. Offers `Presign` (with a service account's key), `Notes` and what `datasync.storage.gcs.extras` adds.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 from urllib.parse import quote
 
-from datasync.errors import IntegrityError, UsageError
+from datasync.errors import IntegrityError, StorageUnavailable, UsageError
 from datasync.storage.extras import SignedRequest
 from datasync.storage.gcs.bucket import CLASSES
 from datasync.storage.gcs.credentials import Chain
 from datasync.storage.gcs.extras import GcsExtras
 from datasync.storage.gcs.signing import SECONDS, signed_request
-from datasync.storage.http import Answer, Bytes, check_end
-from datasync.storage.names import check_directory, check_prefix, is_name
+from datasync.storage.http import ERROR_BYTES, Answer, Bytes, Incoming, check_end
+from datasync.storage.listing import Listing
+from datasync.storage.names import check_directory, check_prefix
 from datasync.storage.protocol import Created, ObjectStat
 
 PAGE_NAMES = 1000  # what the service returns at most
@@ -30,8 +32,7 @@ class GcsStore(GcsExtras):
 
     def get(self, name: str, *, limit: int) -> bytes:
         with self._http.open("GET", self._object(name, alt="media"), self._headers(), what=self._what(name)) as answer:
-            if answer.status != 200:
-                self._refuse(Answer(answer.status, answer.headers, answer.document(limit)), name)
+            self._expect_open(answer, name, 200)
             return answer.read(limit)
 
     def get_range(self, name: str, offset: int, buffer: memoryview) -> None:
@@ -43,8 +44,7 @@ class GcsStore(GcsExtras):
         with self._http.open("GET", self._object(name, alt="media"), headers, what=self._what(name)) as answer:
             if answer.status == 416:
                 raise IntegrityError(f"{self._what(name)} ends before {offset}")
-            if answer.status not in (200, 206):
-                self._refuse(Answer(answer.status, answer.headers, answer.document(1 << 16)), name)
+            self._expect_open(answer, name, 200, 206)
             answer.fill_range(offset, view)
 
     def put_if_absent(self, name: str, data: Bytes) -> Created:
@@ -54,36 +54,22 @@ class GcsStore(GcsExtras):
 
     def list(self, prefix: str, *, limit: int | None = None, after: str = "") -> Iterator[ObjectStat]:
         check_prefix(prefix)
-        left, last = limit, ""
-        if left == 0:
+        if limit == 0:
             return
-        for page in self._pages(prefix, "", limit, after):
-            for item in page.get("items", ()):
-                name = item["name"].removeprefix(self._root)
-                if not is_name(name) or name <= after:
-                    continue  # not ours, or the name itself
-                if name <= last:
-                    raise UsageError(
-                        f"{self.url}: the server lists {last} before {name}; one that keeps byte order is needed"
-                    )
-                last = name
-                yield _stat(name, item)
-                left = None if left is None else left - 1
-                if left == 0:
-                    return
+        entries = (item for page in self._pages(prefix, "", limit, after) for item in self._part(page, "items", prefix))
+        yield from Listing(self.url, self._root, prefix, after, limit).objects(entries, itemgetter("name"), _stat)
 
     def list_directories(self, prefix: str) -> Iterator[str]:
         check_directory(prefix)
-        for page in self._pages(prefix, "/", None, ""):
-            for item in page.get("prefixes", ()):
-                directory = item.removeprefix(self._root)
-                if is_name(directory.removesuffix("/")):
-                    yield directory[len(prefix) : -1]
+        pages = self._pages(prefix, "/", None, "")
+        found = (str(item) for page in pages for item in self._part(page, "prefixes", prefix))
+        yield from Listing(self.url, self._root, prefix).directories(found)
 
     def stat(self, name: str) -> ObjectStat:
         answer = self._exchange("GET", self._object(name, fields="size,updated,timeCreated"), name)
         self._expect(answer, name, 200)
-        return _stat(name, self._document(answer, name))
+        with self._told(name):
+            return _stat(name, self._document(answer, name))
 
     def delete(self, name: str) -> None:
         answer = self._exchange("DELETE", self._object(name), name)
@@ -109,7 +95,10 @@ class GcsStore(GcsExtras):
 
     def notes(self) -> tuple[str, ...]:
         """Tell what the class of new objects costs, and what the bucket keeps."""
-        about = self._bucket_fields("versioning,retentionPolicy,softDeletePolicy")
+        with self._told(""):
+            return self._notes(self._bucket_fields("versioning,retentionPolicy,softDeletePolicy"))
+
+    def _notes(self, about: Mapping[str, Any]) -> tuple[str, ...]:
         told = [CLASSES.get(self._class, "")]
         if (about.get("versioning") or {}).get("enabled"):
             told.append("the bucket keeps versions: what is deleted is paid for until a lifecycle rule removes it")
@@ -118,6 +107,17 @@ class GcsStore(GcsExtras):
         if seconds := int((about.get("softDeletePolicy") or {}).get("retentionDurationSeconds", 0)):
             told.append(f"the bucket's soft delete keeps and charges what is deleted for {seconds // 86_400} more days")
         return tuple(filter(None, told))
+
+    def _expect_open(self, answer: Incoming, name: str, *statuses: int) -> None:
+        if answer.status not in statuses:
+            self._refuse(Answer(answer.status, answer.headers, answer.document(ERROR_BYTES)), name)
+
+    def _part(self, page: Mapping[str, Any], part: str, prefix: str) -> Sequence[Any]:
+        """Return one of a page's lists, empty where it has none."""
+        found = page.get(part, [])
+        if not isinstance(found, Sequence):
+            raise StorageUnavailable(f"{self._what(prefix)}: the answer is no listing; try again")
+        return found
 
     def _pages(self, prefix: str, delimiter: str, limit: int | None, after: str) -> Iterator[Mapping[str, Any]]:
         query = {"prefix": self._root + prefix, "fields": "items(name,size,updated,timeCreated),prefixes,nextPageToken"}

@@ -25,29 +25,30 @@ def oss_keys() -> Provider:
         for variables in VARIABLES:
             if found := variables.read(dict(os.environ)):
                 return found
-        if not chain:
-            chain.append(_chain())
-        return _from_chain(chain[0])
+        return _from_chain(chain)
 
     return keys
 
 
-def _chain() -> Any:
+def _chain_class() -> Any:
     try:
         from alibabacloud_credentials.client import Client
     except ImportError:
         raise NotAuthorized(
             f"no credentials for OSS: {WHAT_TO_SET}, or install alibabacloud-credentials for roles and profiles"
         ) from None
-    return Client()
+    return Client
 
 
-def _from_chain(chain: Any) -> Keys:
+def _from_chain(held: list[Any]) -> Keys:
+    """Return the keys of the chain in *held*, which is made first where there is none."""
+    make = _chain_class()
     from alibabacloud_credentials.exceptions import CredentialException
     from Tea.exceptions import TeaException
 
     try:
-        found = chain.get_credential()
+        held[:] = held or [make()]
+        found = held[0].get_credential()
     except (CredentialException, TeaException, OSError, ValueError) as error:
         raise NotAuthorized(f"no usable credentials for OSS ({type(error).__name__}): {WHAT_TO_SET}") from error
     return Keys(found.access_key_id or "", found.access_key_secret or "", found.security_token or "")

@@ -7,7 +7,7 @@ to `If-None-Match` by the condition key `s3:if-none-match` (Amazon S3 User Guide
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import botocore.session
@@ -15,9 +15,11 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from datasync.errors import NotAuthorized, StorageUnavailable, UsageError
-from datasync.storage.brokers import Credential, Scope
+from datasync.storage.brokers import Credential, Scope, check_policy
 from datasync.storage.location import StoreUrl
-from datasync.storage.s3.client import DEFAULT_REGION, S3Options, make_client
+from datasync.storage.protocol import ObjectStore
+from datasync.storage.s3.client import DEFAULT_REGION, S3Credentials, S3Options, make_client
+from datasync.storage.s3.store import S3Store
 
 SHORTEST_SECONDS = 900  # of a session, by AWS
 POLICY_CHARACTERS = 2_048  # of a session policy, by AWS
@@ -30,10 +32,9 @@ _REFUSED = ("AccessDenied", "InvalidClientTokenId", "SignatureDoesNotMatch", "Ex
 def session_policy(where: StoreUrl, scope: Scope) -> str:
     """Return the IAM policy that allows *scope* in the repository at *where*, and nothing else."""
     bucket = f"arn:aws:s3:::{where.place}"
-    before = f"{where.prefix.strip('/')}/" if where.prefix.strip("/") else ""
-    names = [_literal(f"{before}{prefix}") + "*" for prefix in scope.prefixes]
+    names = scope.keys(where)
     objects = [f"{bucket}/{name}" for name in names]
-    ends = {"DateLessThan": {"aws:CurrentTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(scope.until))}}
+    ends = {"DateLessThan": {"aws:CurrentTime": scope.ends}}
     listing = {**ends, "StringLike": {"s3:prefix": names}}
     statements = [_allow(["s3:ListBucket"], [bucket], listing)]
     if scope.read:
@@ -41,18 +42,7 @@ def session_policy(where: StoreUrl, scope: Scope) -> str:
     if scope.create:
         statements.append(_allow(["s3:PutObject"], objects, {**ends, "Null": {"s3:if-none-match": "false"}}))
     text = json.dumps({"Version": "2012-10-17", "Statement": statements}, separators=(",", ":"))
-    if len(text) > POLICY_CHARACTERS:
-        raise UsageError(
-            f"credential: {len(scope.prefixes)} prefixes make a policy of {len(text)} characters: ask for fewer"
-        )
-    return text
-
-
-def _literal(name: str) -> str:
-    """Return *name* so that a policy takes it as it is; `*` and `?` would match more, `$` begins a variable."""
-    if set(name) & set("*?$"):
-        raise UsageError(f"repository prefix {name!r}: a policy can not name *, ? or $")
-    return name
+    return check_policy(text, scope, POLICY_CHARACTERS)
 
 
 def _allow(actions: list[str], resources: list[str], condition: dict[str, Any]) -> dict[str, Any]:
@@ -103,6 +93,14 @@ class S3StsBroker:
             "AWS_SESSION_TOKEN": keys["SessionToken"],
         }
         return Credential(variables, min(scope.until, int(keys["Expiration"].timestamp())))
+
+
+def open_lent(where: StoreUrl, variables: Mapping[str, str]) -> ObjectStore:
+    """Return the store at *where*, opened with a credential's variables; `KeyError` when one is missing."""
+    keys = S3Credentials(
+        variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"], variables["AWS_SESSION_TOKEN"]
+    )
+    return S3Store(where, S3Options(keys))
 
 
 def _meaning(role: str, error: ClientError) -> Exception:

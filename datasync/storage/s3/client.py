@@ -17,6 +17,7 @@ from datasync.errors import UsageError
 from datasync.model.limits import KIB
 from datasync.storage.body import Body
 from datasync.storage.location import StoreUrl
+from datasync.storage.s3.models import Models
 
 DEFAULT_REGION = "us-east-1"
 ONE_SEND_BYTES = 128 * KIB  # bodies up to this fit into socket buffers and go without asking first
@@ -90,6 +91,7 @@ def _meant(parameter: str, operation: str) -> bool:
 def make_client(where: StoreUrl, options: S3Options) -> Any:
     """Return a thread-safe client; raises the SDK's errors for unusable profiles and settings."""
     session = botocore.session.Session()
+    session.register_component("data_loader", Models(session.get_config_variable("data_path")))
     if options.credentials is not None:
         keys = options.credentials
         session.set_credentials(keys.access_key, keys.secret_key, keys.token)

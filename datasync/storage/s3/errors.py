@@ -7,7 +7,6 @@ URL or a header, which may hold keys and signatures.
 import http.client
 import re
 import time
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import urllib3.exceptions
@@ -17,17 +16,18 @@ from botocore.parsers import ResponseParserError
 from datasync.errors import (
     AlreadyExists,
     DatasyncError,
-    NoSpace,
     NotAuthorized,
     NotFound,
-    SlowDown,
     StorageUnavailable,
     UsageError,
 )
-from datasync.storage.retry import retry_after
+from datasync.storage.skew import seconds_ahead, wrong_clock
+from datasync.storage.trouble import trouble
 
-FAILURES = (sdk.BotoCoreError, sdk.ClientError, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError)
-"""Everything that the SDK and the sockets beneath it raise."""
+FAILURES = (
+    sdk.BotoCoreError, sdk.ClientError, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError,
+)  # fmt: skip
+"""Everything that the SDK and the sockets beneath it raise; ValueError for numbers or times that are none."""
 
 _NO_CREDENTIALS = (
     sdk.NoCredentialsError,
@@ -103,12 +103,9 @@ def _from_answer(error: sdk.ClientError, what: str, bucket: str) -> DatasyncErro
         return NotFound(f"{what}: bucket {bucket} does not exist; create it with your provider, or correct the URL")
     if status == 412:
         return AlreadyExists(f"{what} exists")
-    if code in _NO_SPACE or status == 507:
-        return NoSpace(f"{what}: {said}; the store is full: make room or raise the quota")
-    if code in _SLOW or status in (429, 503):
-        return SlowDown(f"{what}: {said}; run the same line again", retry_after(_headers(error), time.time()))
-    if code in _TRY_AGAIN or status == 408 or (status >= 500 and status != 501):
-        return StorageUnavailable(f"{what}: {said}; run the same line again")
+    full, slow, again = code in _NO_SPACE, code in _SLOW, code in _TRY_AGAIN
+    if (passing := trouble(what, said, status, _headers(error), full=full, slow=slow, again=again)) is not None:
+        return passing
     if status == 409:
         return AlreadyExists(f"{what} exists")
     if code in _DENIED or status in (401, 403):
@@ -120,7 +117,7 @@ def _from_answer(error: sdk.ClientError, what: str, bucket: str) -> DatasyncErro
 
 def _hint(error: sdk.ClientError, code: str) -> str:
     if code == "RequestTimeTooSkewed":
-        return _skew(_headers(error), time.time())
+        return wrong_clock(seconds_ahead(str(_headers(error).get("date")), time.time()))
     return _HINTS.get(code, "these credentials lack the right; ask for access to this bucket and prefix")
 
 
@@ -128,13 +125,3 @@ def _headers(error: sdk.ClientError) -> dict[str, Any]:
     """Return the answer's headers, names in lower case."""
     found: dict[str, Any] = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     return found
-
-
-def _skew(headers: dict[str, Any], now: float) -> str:
-    """Tell by how much the local clock is wrong, from the answer's Date."""
-    try:
-        ahead = round(now - parsedate_to_datetime(str(headers.get("date"))).timestamp())
-    except ValueError:
-        return "this machine's clock is wrong; set it (NTP)"
-    wrong = f"{abs(ahead)} seconds {'ahead of' if ahead > 0 else 'behind'}"
-    return f"this machine's clock is {wrong} the server's; set it (NTP)"

@@ -4,6 +4,7 @@ Storage classes and their fees: the vendor's page "Understanding and managing Am
 """
 
 import hashlib
+import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -50,9 +51,13 @@ class S3Extras:
             answer = self._ask(self._client.delete_objects, "", Delete={"Objects": batch, "Quiet": True})
             first = first or next(iter(answer.get("Errors", ())), None)
         if first is not None:
-            name, code = first.get("Key", "").removeprefix(self._root), first.get("Code", "")
+            name, code = (
+                first.get("Key", "").removeprefix(self._root),
+                re.sub(r"[^A-Za-z0-9]", "", first.get("Code", "")),
+            )
             kind = NotAuthorized if code == "AccessDenied" else StorageUnavailable
-            raise kind(f"{self.url}: {name} was not removed: the server answered {code}")
+            shown = name if is_name(name) else "an object"
+            raise kind(f"{self.url}: {shown} was not removed: the server answered {code[:60]}; try again")
 
     def presign_get(self, name: str, seconds: int) -> SignedRequest:
         return self._presign("GET", "get_object", name, seconds, {})
@@ -82,11 +87,15 @@ class S3Extras:
         parameters = {"Prefix": self._root + check_prefix(prefix)}
         while True:
             page = self._ask(self._client.list_object_versions, prefix, **parameters)
-            yield from sorted(self._versions(page), key=lambda item: (item.name, not item.newest, -item.modified))
+            try:
+                found = list(self._versions(page))
+            except (LookupError, TypeError, AttributeError) as error:
+                raise StorageUnavailable(f"{self.url}: {prefix}: the answer is no listing; try again") from error
+            yield from sorted(found, key=lambda item: (item.name, not item.newest, -item.modified))
             if not page.get("IsTruncated"):
                 return
-            following = {"KeyMarker": page["NextKeyMarker"], "VersionIdMarker": page.get("NextVersionIdMarker", "")}
-            if following.items() <= parameters.items():
+            following = {"KeyMarker": page.get("NextKeyMarker"), "VersionIdMarker": page.get("NextVersionIdMarker", "")}
+            if not following["KeyMarker"] or following.items() <= parameters.items():
                 raise StorageUnavailable(f"{self.url}: {prefix}: the server's listing does not go on as it says")
             parameters |= following
 

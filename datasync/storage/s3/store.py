@@ -13,12 +13,14 @@ import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from operator import itemgetter
 from typing import Any, NoReturn
 
 from datasync.errors import IntegrityError, StorageUnavailable, UsageError
 from datasync.model.limits import KIB
+from datasync.storage.listing import Listing
 from datasync.storage.location import StoreUrl
-from datasync.storage.names import check_directory, check_name, check_prefix, is_name
+from datasync.storage.names import check_directory, check_name, check_prefix
 from datasync.storage.protocol import Created, ObjectStat
 from datasync.storage.s3.client import S3Options, body_of, make_client
 from datasync.storage.s3.errors import FAILURES, code_of, status_of, translate
@@ -45,7 +47,7 @@ class S3Store(S3Extras):
         self.url = str(where)
         try:
             self._client = make_client(where, options or S3Options())
-        except (*FAILURES, ValueError) as error:
+        except FAILURES as error:
             self._fail(error, "")
 
     def get(self, name: str, *, limit: int) -> bytes:
@@ -98,34 +100,21 @@ class S3Store(S3Extras):
 
     def list(self, prefix: str, *, limit: int | None = None, after: str = "") -> Iterator[ObjectStat]:
         check_prefix(prefix)
-        left, last = limit, ""
-        if left == 0:
+        if limit == 0:
             return
-        for page in self._pages(prefix, "", limit, after):
-            for item in page.get("Contents", ()):
-                name = item["Key"].removeprefix(self._root)
-                if not is_name(name) or name <= after:
-                    continue  # not ours, or a server that knows no StartAfter
-                if name <= last:
-                    raise UsageError(
-                        f"{self.url}: the server lists {last} before {name}; one that keeps byte order is needed"
-                    )
-                last = name
-                yield ObjectStat(name, item["Size"], item["LastModified"].timestamp())
-                left = None if left is None else left - 1
-                if left == 0:
-                    return
+        entries = (item for page in self._pages(prefix, "", limit, after) for item in page.get("Contents", ()))
+        yield from Listing(self.url, self._root, prefix, after, limit).objects(entries, itemgetter("Key"), _stat)
 
     def list_directories(self, prefix: str) -> Iterator[str]:
         check_directory(prefix)
-        for page in self._pages(prefix, "/", None, ""):
-            for item in page.get("CommonPrefixes", ()):
-                directory = item["Prefix"].removeprefix(self._root)
-                if is_name(directory.removesuffix("/")):
-                    yield directory[len(prefix) : -1]
+        pages = self._pages(prefix, "/", None, "")
+        found = (item.get("Prefix", "") for page in pages for item in page.get("CommonPrefixes", ()))
+        yield from Listing(self.url, self._root, prefix).directories(found)
 
     def stat(self, name: str) -> ObjectStat:
         answer = self._call("head_object", name)
+        if "LastModified" not in answer:
+            raise StorageUnavailable(f"{self.url}: {name}: the answer has no time; a proxy may have removed it")
         return ObjectStat(name, self._length(answer, name), answer["LastModified"].timestamp())
 
     def delete(self, name: str) -> None:
@@ -218,3 +207,7 @@ class S3Store(S3Extras):
                     f"{self.url}: {name}: the body ended {len(view) - done} bytes early; try again"
                 )
             done += count
+
+
+def _stat(name: str, item: Any) -> ObjectStat:
+    return ObjectStat(name, item["Size"], item["LastModified"].timestamp())

@@ -7,7 +7,6 @@ carry the store's URL, the object, the server's code and what to do; never the s
 import re
 import time
 from collections.abc import Iterator
-from email.utils import parsedate_to_datetime
 from xml.etree.ElementTree import ParseError
 
 import requests
@@ -16,21 +15,21 @@ import urllib3.exceptions
 from datasync.errors import (
     AlreadyExists,
     DatasyncError,
-    NoSpace,
     NotAuthorized,
     NotFound,
-    SlowDown,
     StorageUnavailable,
     UsageError,
 )
-from datasync.storage.retry import retry_after
 from datasync.storage.sdk.client import Dialect, Said, SdkClient
 from datasync.storage.sdk.session import Redirected, is_xml
+from datasync.storage.skew import seconds_ahead, wrong_clock
+from datasync.storage.trouble import trouble
 
 NETWORK = (requests.RequestException, urllib3.exceptions.HTTPError, OSError)
 PARSING = (ParseError, RuntimeError, ValueError, LookupError, AttributeError, TypeError)
 """What SDKs raise for an answer that is none of their service's: they look up parts without checking."""
 _SKEWED = ("RequestTimeTooSkewed", "RequestIsExpired")
+SKEW_SECONDS = 900  # the services refuse requests that are 15 minutes off
 _HOST = re.compile(r"[a-z0-9.-]{1,253}")
 
 
@@ -100,13 +99,10 @@ def refusal(said: Said, client: SdkClient, dialect: Dialect, what: str, bucket: 
         return AlreadyExists(f"{what} exists")
     if code == "FileImmutable":
         return NotAuthorized(f"{what}: {told}; the bucket's retention policy keeps it: wait until it has passed")
-    if code in dialect.no_space or status == 507:
-        return NoSpace(f"{what}: {told}; the store is full: make room or raise the quota")
-    if code in dialect.slow_down or status in (429, 503):
-        headers = {} if (answer := client.session.answer) is None else answer.headers
-        return SlowDown(f"{what}: {told}; run the same line again", retry_after(headers, time.time()))
-    if code in dialect.try_again or status in (408, 409) or (status >= 500 and status != 501):
-        return StorageUnavailable(f"{what}: {told}; run the same line again")
+    headers = {} if (answer := client.session.answer) is None else answer.headers
+    full, slow, again = code in dialect.no_space, code in dialect.slow_down, code in dialect.try_again or status == 409
+    if (passing := trouble(what, told, status, headers, full=full, slow=slow, again=again)) is not None:
+        return passing
     if said.endpoint:
         return UsageError(f"{what}: {_elsewhere(said.endpoint, status)}")
     if code in dialect.hints or status in (401, 403):
@@ -117,23 +113,11 @@ def refusal(said: Said, client: SdkClient, dialect: Dialect, what: str, bucket: 
 
 
 def _hint(code: str, client: SdkClient, dialect: Dialect) -> str:
-    ahead = _seconds_ahead(client.session.answer)
-    if code in _SKEWED or (abs(ahead) > 900 and code not in dialect.hints):
-        wrong = f"{abs(ahead)} seconds {'ahead of' if ahead > 0 else 'behind'}"
-        return (
-            f"this machine's clock is {wrong} the server's; set it (NTP)" if ahead else "set this machine's clock (NTP)"
-        )
+    answer = client.session.answer
+    ahead = seconds_ahead(answer.headers.get("Date", ""), time.time()) if answer is not None else 0
+    if code in _SKEWED or (abs(ahead) > SKEW_SECONDS and code not in dialect.hints):
+        return wrong_clock(ahead)
     return dialect.hints.get(code, "these credentials lack the right; ask for access to this bucket and prefix")
-
-
-def _seconds_ahead(answer: requests.Response | None) -> int:
-    """Return by how much the local clock is ahead of the answer's Date; 0 when it tells none."""
-    try:
-        return (
-            round(time.time() - parsedate_to_datetime(answer.headers["Date"]).timestamp()) if answer is not None else 0
-        )
-    except (KeyError, TypeError, ValueError):
-        return 0
 
 
 def _elsewhere(host: str, status: int) -> str:

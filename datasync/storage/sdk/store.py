@@ -13,6 +13,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from email.utils import parsedate_to_datetime
+from operator import attrgetter
 from typing import NoReturn, Self
 
 import requests
@@ -23,10 +24,11 @@ from datasync.model.limits import KIB
 from datasync.storage.body import Body
 from datasync.storage.extras import BATCH_NAMES, ObjectVersion, SignedRequest
 from datasync.storage.http import Incoming, check_end
+from datasync.storage.listing import Listing
 from datasync.storage.location import StoreUrl
 from datasync.storage.names import check_directory, check_name, check_prefix, is_name
 from datasync.storage.protocol import Created, ObjectStat
-from datasync.storage.sdk.client import Asked, Dialect, Page, Said, SdkClient, VersionPage
+from datasync.storage.sdk.client import Asked, Dialect, Item, Page, Said, SdkClient, VersionPage
 from datasync.storage.sdk.errors import NETWORK, PARSING, refusal, said_of, translate
 
 PAGE_NAMES = 1_000  # what servers return at most
@@ -68,26 +70,15 @@ class SdkStore:
 
     def list(self, prefix: str, *, limit: int | None = None, after: str = "") -> Iterator[ObjectStat]:
         check_prefix(prefix)
-        left = limit
-        if left == 0:
+        if limit == 0:
             return
-        for page in self._pages(prefix, "", limit, after):
-            for item in page.items:
-                name = item.key.removeprefix(self._root)
-                if not is_name(name) or name <= after:
-                    continue  # not ours
-                yield ObjectStat(name, item.size, item.modified)
-                left = None if left is None else left - 1
-                if left == 0:
-                    return
+        entries = (item for page in self._pages(prefix, "", limit, after) for item in page.items)
+        yield from Listing(self.url, self._root, prefix, after, limit).objects(entries, attrgetter("key"), _stat)
 
     def list_directories(self, prefix: str) -> Iterator[str]:
         check_directory(prefix)
-        for page in self._pages(prefix, "/", None, ""):
-            for found in page.prefixes:
-                directory = found.removeprefix(self._root)
-                if is_name(directory.removesuffix("/")):
-                    yield directory[len(prefix) : -1]
+        found = (item for page in self._pages(prefix, "/", None, "") for item in page.prefixes)
+        yield from Listing(self.url, self._root, prefix).directories(found)
 
     def stat(self, name: str) -> ObjectStat:
         with self._failing(name):
@@ -261,6 +252,10 @@ class SdkStore:
                 f"{what} was not removed, without a reason; check your rights and the retention policy"
             )
         return refusal(Said(403, code), self._client, self._dialect, what, self._bucket)
+
+
+def _stat(name: str, item: Item) -> ObjectStat:
+    return ObjectStat(name, item.size, item.modified)
 
 
 def _class_of(url: str, asked: str, dialect: Dialect) -> str:

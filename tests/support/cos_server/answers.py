@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
+from tests.support.cos_server.policy import wish_of
 from tests.support.cos_server.signature import check
 from tests.support.object_server import (
     PAGE_NAMES,
@@ -70,6 +71,8 @@ def _answer(call: Call, state: State) -> web.Response:
     if call.headers.get("authorization", "").startswith("AWS4-"):
         raise Refusal(403, "SignatureDoesNotMatch", "This server checks the native signature only.")
     account = check(call, state)
+    if not account.may(wish_of(call, name, state)):
+        raise Refusal(403, "AccessDenied", "Access Denied.")
     if not call.key:
         return _bucket_call(call, state, name, account)
     return _object_call(call, state, _existing(state, name), account)

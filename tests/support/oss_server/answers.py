@@ -25,6 +25,7 @@ from tests.support.object_server import (
     http_date,
     iso,
 )
+from tests.support.oss_server.policy import wishes
 from tests.support.oss_server.signature import check
 
 KEY_BYTES = 1_023
@@ -69,6 +70,8 @@ def _answer(call: Call, state: State) -> web.Response:
     if "trailer" in call.headers:
         raise Refusal(400, "InvalidArgument", "Trailers are not supported.")
     account = check(call, state, name)
+    if not all(account.may(wish) for wish in wishes(call, name, state.now())):
+        raise Refusal(403, "AccessDenied", "You have no right to access this object.")
     if not call.key:
         return _bucket_call(call, state, name, account)
     return _object_call(call, state, _existing(state, name), account)
@@ -271,7 +274,8 @@ def _put(call: Call, state: State, bucket: Bucket) -> web.Response:
         raise Refusal(400, "InvalidArgument", "The storage class you specified is invalid.")
     there = bucket.current(call.key)
     # Vendor's page "PutObject": the header has no effect once versions are enabled or suspended.
-    if there and forbid == "true" and not bucket.versioning:
+    kept = any(call.key.startswith(prefix) for prefix in bucket.protected)  # vendor's page "PutBucketOverwriteConfig"
+    if there and (kept or (forbid == "true" and not bucket.versioning)):
         raise Refusal(409, "FileAlreadyExists", "The object you specified already exists and can not be overwritten.")
     if there and bucket.kept(there, state.now()):
         raise Refusal(409, "FileImmutable", "The object is kept by the bucket's retention policy.")
