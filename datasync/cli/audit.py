@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from datasync.audit.rows import Row, as_json
-from datasync.cli.common import common
+from datasync.cli.common import CommandGroup, common
 from datasync.cli.output import Output, shown, size
 from datasync.config import Flags, load_config
 from datasync.service import audit
@@ -31,11 +31,15 @@ COMMANDS = {
 POLL_SECONDS = 1.0
 
 log_option = click.option(
-    "--log", "directory", type=click.Path(path_type=Path), help="A log's directory, brought from another machine."
+    "--log",
+    "directory",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="A log's directory, brought from another machine.",
 )
 
 
-class _Commands(click.Group):
+class _Commands(CommandGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -54,17 +58,17 @@ def command() -> None:
 
 def search_options(function: Any) -> Any:
     """Add the options of a search."""
-    for option, text in (
-        ("--until", "Before this: a date, a time, or a span like 7d ago."),
-        ("--since", "From this on: a date, a time, or a span like 7d ago."),
-        ("--request", "With this request id."),
-        ("--outcome", "With this outcome: intent, success, partial, failure or denied."),
-        ("--action", "This action, or all beneath it: key means key.grant, key.revoke …"),
-        ("--dataset", "About this dataset."),
-        ("--target", "About this person."),
-        ("--actor", "By this person."),
+    for option, metavar, text in (
+        ("--until", "TIME", "Before this: a date, a time, or a span before now like 7d."),
+        ("--since", "TIME", "From this on: a date, a time, or a span before now like 7d."),
+        ("--request", "ID", "With this request id."),
+        ("--outcome", "NAME", "With this outcome: intent, success, partial, failure or denied."),
+        ("--action", "NAME", "This action, or all beneath it: key means key.grant, key.revoke …"),
+        ("--dataset", "NAME", "About this dataset."),
+        ("--target", "PERSON", "About this person."),
+        ("--actor", "PERSON", "By this person."),
     ):
-        function = click.option(option, default="", help=text)(function)
+        function = click.option(option, metavar=metavar, default="", help=text)(function)
     return function
 
 
@@ -90,7 +94,7 @@ def print_row(row: Row, output: Output) -> None:
 
 
 @command.command("tail")
-@click.option("-n", "count", default=20, show_default=True, help="How many events.")
+@click.option("-n", "count", metavar="N", default=20, show_default=True, help="How many events.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes.")
 @log_option
 @search_options

@@ -22,13 +22,16 @@ from datasync.service import audit, audit_export
 @click.command("verify")
 @log_option
 @click.option("--remote", is_flag=True, help="Verify what was shipped to the repository, of all machines.")
-@click.option("--checkpoint", multiple=True, type=click.Path(path_type=Path), help="A checkpoint that was kept.")
+@click.option("--checkpoint", multiple=True, type=click.Path(path_type=Path), metavar="FILE", help="A kept checkpoint.")
 @click.option("--key", metavar="KEY", help="The verifier key that the log must have.")
-@click.option("--export", "manifest", type=click.Path(path_type=Path), help="Check an export by its manifest.")
+@click.option(
+    "--export", "manifest", type=click.Path(path_type=Path), metavar="FILE", help="Check an export by its manifest."
+)
 @click.option("--witness-key", multiple=True, metavar="KEY", help="Each --checkpoint must be cosigned by this witness.")
 @click.option(
     "--tsa-roots",
     type=click.Path(path_type=Path),
+    metavar="FILE",
     help="Each --checkpoint must have a time stamp of an authority beneath these certificates (PEM).",
 )
 @click.option("--max-silence", metavar="TIME", help="Name times longer than this without any event.")
@@ -112,8 +115,16 @@ def _verify_export(manifest: Path, key: str | None, output: Output) -> None:
 
 @click.command("prove")
 @click.argument("seq", type=click.IntRange(min=0), required=False)
-@click.option("--since", "old", type=click.Path(path_type=Path), help="Prove that the log continues this checkpoint.")
-@click.option("--output", "output_file", type=click.Path(path_type=Path), help="Write the proof to this file.")
+@click.option(
+    "--since",
+    "old",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Prove that the log continues this checkpoint.",
+)
+@click.option(
+    "--output", "output_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the proof to this file."
+)
 @log_option
 @common
 def prove(
@@ -136,7 +147,13 @@ def prove(
 
 
 @click.command("anchor")
-@click.option("--output", "output_file", type=click.Path(path_type=Path), help="Write the checkpoint to this file.")
+@click.option(
+    "--output",
+    "output_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the checkpoint to this file.",
+)
 @click.option("--witness", multiple=True, metavar="URL#KEY", help="Have this C2SP witness cosign it; may be repeated.")
 @click.option("--tsa", metavar="URL", help="Have this RFC 3161 time stamping authority stamp it.")
 @common

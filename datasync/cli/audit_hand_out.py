@@ -39,10 +39,19 @@ def _logs(
 
 
 @click.command("export")
-@click.option("--format", "form", type=click.Choice(list(FORMATS)), default="jsonl", show_default=True)
-@click.option("--since", default="", help="From this on: a date, a time, or a span like 7d ago.")
-@click.option("--until", default="", help="Before this.")
-@click.option("--output", "output_file", type=click.Path(path_type=Path), required=True, help="The new file.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(FORMATS)),
+    default="jsonl",
+    show_default=True,
+    help="The form of the file.",
+)
+@click.option("--since", metavar="TIME", default="", help="From this on: a date, a time, or a span before now like 7d.")
+@click.option("--until", metavar="TIME", default="", help="Before this.")
+@click.option(
+    "--output", "output_file", type=click.Path(path_type=Path), metavar="FILE", required=True, help="The new file."
+)
 @remote_option
 @log_option
 @common
@@ -74,12 +83,14 @@ def export(
 
 @click.command("report")
 @click.argument("name", type=click.Choice(list(REPORTS)))
-@click.option("--dataset", default="", help="About this dataset.")
-@click.option("--day", default="", metavar="DATE", help="The day, in UTC.")
-@click.option("--person", default="", help="About this person.")
-@click.option("--year", default="", help="Of this year.")
-@click.option("--lang", type=click.Choice(LANGUAGES), default="en", show_default=True)
-@click.option("--output", "output_file", type=click.Path(path_type=Path), help="The new file, .html or .json.")
+@click.option("--dataset", default="", metavar="NAME", help="About this dataset; `access` needs it.")
+@click.option("--day", default="", metavar="DATE", help="The day, in UTC, like 2026-11-30; `access` needs it.")
+@click.option("--person", default="", metavar="PERSON", help="About this person; `person` needs it.")
+@click.option("--year", default="", metavar="YEAR", help="Of this year, for `transfers`.")
+@click.option("--lang", type=click.Choice(LANGUAGES), default="en", show_default=True, help="The report's language.")
+@click.option(
+    "--output", "output_file", type=click.Path(path_type=Path), metavar="FILE", help="The new file, .html or .json."
+)
 @remote_option
 @log_option
 @common

@@ -12,7 +12,7 @@ import click
 
 from datasync.cache.layout import Cache
 from datasync.cache.space import Limits
-from datasync.cli.common import cache_option, common, session
+from datasync.cli.common import CommandGroup, cache_option, common, session
 from datasync.cli.output import Output, path_text, plural, size
 from datasync.cli.output_file import require_writable, write_file
 from datasync.cli.span import seconds
@@ -27,7 +27,7 @@ from datasync.service.scrub import FirstLook, first_look, scrub, set_aside
 from datasync.service.session import TOOL
 
 
-@click.group("cache")
+@click.group("cache", cls=CommandGroup)
 def command() -> None:
     """Look at the node's cache and who may read it, pin, evict, scrub and purge. Needs no network but for scrub."""
 
@@ -221,7 +221,13 @@ def _ship(flags: Flags, config: Config, output: Output) -> None:
 
 
 @command.command("purge")
-@click.option("--output", "output_file", type=click.Path(path_type=Path), help="Write the signed receipt to this file.")
+@click.option(
+    "--output",
+    "output_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the signed receipt to this file.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @cache_option
 @common
@@ -239,6 +245,7 @@ def purge_command(output_file: Path | None, yes: bool, cache: tuple[Path, ...], 
     text = json.dumps(receipt, indent=1, ensure_ascii=False)
     if output_file is not None:
         write_file(output_file, text + "\n")
+        output.note(f"{', '.join(str(item.path) for item in caches)}: purged; signed receipt: {output_file}")
     else:
         output.line(text)
     kept = receipt["kept"]

@@ -16,6 +16,19 @@ from datasync.config import Flags, load_config
 from datasync.service.record import watched
 from datasync.service.session import Session
 
+SUMMARY = 300  # characters of a command's first sentence; longer than any of ours
+
+
+class CommandGroup(click.Group):
+    """A group whose help shows the whole first sentence of each command."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, item.get_short_help_str(SUMMARY).removesuffix(".")) for name, item in found if item is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
 cache_option = click.option(
     "--cache",
     multiple=True,
@@ -42,7 +55,7 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
     looks is the daemon's to run, when --daemon names one."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print NDJSON events; the last line is the result.")
-    @click.option("-q", "--quiet", is_flag=True, help="Print no messages but errors.")
+    @click.option("-q", "--quiet", is_flag=True, help="Print no messages but warnings and errors.")
     @click.option("-v", "--verbose", count=True, help="Print more; -vv prints tracebacks.")
     @click.option("--config", type=click.Path(path_type=Path), help="Read this configuration file alone.")
     @click.option("--repository", metavar="URL", help="The repository (or DATASYNC_REPOSITORY).")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from datasync.cli.common import common
+from datasync.cli.common import CommandGroup, common
 from datasync.cli.output import Output, shown
 from datasync.config import Config, Flags, load_config
 from datasync.errors import UsageError
@@ -17,7 +17,7 @@ from datasync.service.daemon_settings import read_settings, socket_path
 UNITS = ("system", "user")
 
 
-@click.group("daemon")
+@click.group("daemon", cls=CommandGroup)
 def command() -> None:
     """Mirror folders, keep datasets ready, and serve keys, in the background."""
 
@@ -137,7 +137,7 @@ def events(output: Output, flags: Flags) -> None:
     output.result()
 
 
-@command.group("mirror")
+@command.group("mirror", cls=CommandGroup)
 def mirror() -> None:
     """Add, remove and list mirrors without editing the configuration."""
 
@@ -159,7 +159,7 @@ def mirror_add(path: Path, dataset: str, shared: bool, output: Output, flags: Fl
 @click.argument("dataset")
 @common
 def mirror_remove(dataset: str, output: Output, flags: Flags) -> None:
-    """Stop to mirror into DATASET; what was pushed stays."""
+    """Stop mirroring into DATASET; what was pushed stays."""
     require_local(load_config(flags)).call("DELETE", f"/v1/mirrors/{quoted(dataset)}")
     output.note(f"{dataset}: no longer mirrored")
     output.result(dataset=dataset)

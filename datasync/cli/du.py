@@ -21,7 +21,9 @@ def command(reference: str, everything: bool, output: Output, flags: Flags) -> N
     output.line(f"{plural(found.snapshots, 'snapshot')}, {plural(found.files, 'file')}")
     output.line(f"raw          {size(found.raw):>12}")
     output.line(f"deduplicated {size(found.deduplicated):>12}")
-    output.line(f"stored       {size(found.stored):>12} in {plural(found.packs, 'pack')}, padding and pages included")
+    output.line(
+        f"stored       {size(found.stored):>12} in {plural(found.packs, 'pack')} and the snapshots, padding included"
+    )
     output.result(
         dataset=dataset.name,
         snapshots=found.snapshots,

@@ -25,7 +25,12 @@ def _keep_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.option("--keep-last", type=click.IntRange(min=1), metavar="N", help="Keep the N newest.")
     @click.option("--keep-within", metavar="SPAN", help="Keep those at most so much older than the newest: 12h, 30d.")
-    @click.option("--keep-tag", multiple=True, metavar="GLOB", help="Keep those with such a tag (--include-tagged).")
+    @click.option(
+        "--keep-tag",
+        multiple=True,
+        metavar="GLOB",
+        help="With --include-tagged: keep those with such a tag; may be repeated.",
+    )
     @functools.wraps(function)
     def wrapper(
         *args: Any, keep_last: int | None, keep_within: str | None, keep_tag: tuple[str, ...], **kw: Any

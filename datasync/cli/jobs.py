@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from datasync.cli.common import common
+from datasync.cli.common import CommandGroup, common
 from datasync.cli.output import Output
 from datasync.config import Flags, load_config
 from datasync.errors import UsageError
@@ -13,7 +13,7 @@ from datasync.integrations.jobs import VARIANTS, Job, render
 SCRIPT_MODE = 0o755
 
 
-@click.group("jobs")
+@click.group("jobs", cls=CommandGroup)
 def command() -> None:
     """Ready-made job files, filled in for a dataset."""
 
@@ -23,10 +23,14 @@ def command() -> None:
 @click.argument("reference")
 @click.option("--command", "line", metavar="LINE", help="What the job runs, a line for bash; for torchrun its script.")
 @click.option("--cache", metavar="DIR", help="The cache directory on the node; for k8s a host path, else an emptyDir.")
-@click.option("--nodes", type=int, default=1, show_default=True, help="The number of nodes.")
-@click.option("--image", help="The container image, for k8s, skypilot and docker; it has datasync in it.")
-@click.option("--variant", help="slurm: prolog or run; k8s: init or sidecar.")
-@click.option("--output", "target", type=click.Path(path_type=Path), help="Write this file instead of stdout.")
+@click.option("--nodes", type=int, metavar="N", default=1, show_default=True, help="The number of nodes.")
+@click.option(
+    "--image", metavar="IMAGE", help="The container image, for k8s, skypilot and docker; it has datasync in it."
+)
+@click.option("--variant", metavar="NAME", help="slurm: prolog or run; k8s: init or sidecar.")
+@click.option(
+    "--output", "target", type=click.Path(path_type=Path), metavar="FILE", help="Write this file instead of stdout."
+)
 @common
 def render_command(
     kind: str,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from datasync.cli.common import common, session
+from datasync.cli.common import CommandGroup, common, session
 from datasync.cli.key_output import PAGE_SUFFIX, report_change, report_erased, show_holdings
-from datasync.cli.output import Output, shown, size
+from datasync.cli.output import Output, plural, shown, size
 from datasync.cli.secret import ask_new_secret, check_free, write_secret_file
 from datasync.cli.span import parse_until
 from datasync.config import Flags
@@ -21,7 +21,7 @@ output_option = click.option(
 )
 
 
-@click.group("key")
+@click.group("key", cls=CommandGroup)
 def command() -> None:
     """Make and show identities; grant, revoke, list and rotate the keys of a dataset."""
 
@@ -75,7 +75,7 @@ def passphrase(remove: bool, output: Output, flags: Flags) -> None:
 
 @command.command("export-recovery")
 @output_option
-@click.option("--png", type=click.Path(path_type=Path), help="Write the QR code to this PNG file.")
+@click.option("--png", type=click.Path(path_type=Path), metavar="FILE", help="Write the QR code to this PNG file.")
 @click.option("--qr", is_flag=True, help="Draw the QR code on the terminal.")
 @common
 def export_recovery(target: Path | None, png: Path | None, qr: bool, output: Output, flags: Flags) -> int:
@@ -98,7 +98,9 @@ def export_recovery(target: Path | None, png: Path | None, qr: bool, output: Out
     for problem in problems:
         output.warn(problem)
     datasets = [name for name, _ in kit.datasets]
-    output.note(f"the kit opens {len(datasets)} datasets, and those that this identity makes from now on")
+    output.note(f"the kit opens {plural(len(datasets), 'dataset')}, and those that this identity makes from now on")
+    for path in filter(None, (target, png)):
+        output.note(f"written: {path}: print it, keep it apart from this machine, then remove the file")
     code = PartialFailure.exit_code if problems else 0
     output.result(datasets=datasets, output=str(target) if target else None, problems=problems, exit=code)
     return code
@@ -113,7 +115,7 @@ def recover(kit: Path | None, output: Output, flags: Flags) -> None:
         text = _read(kit) if kit else opened.secret("The kit's secret (DSRK1-…)") or sys.stdin.read()
         made = recovery.recover(opened, text)
         path = opened.config.identity
-    output.note(f"identity {path}: restored; it trusts {len(made.trust)} datasets")
+    output.note(f"identity {path}: restored; it trusts {plural(len(made.trust), 'dataset')}")
     output.note("make a new identity of your own, grant it ownership, then revoke the recovery identity")
     output.result(identity=str(path), trust=list(made.trust))
 
@@ -121,9 +123,11 @@ def recover(kit: Path | None, output: Output, flags: Flags) -> None:
 @command.command("grant")
 @click.argument("dataset")
 @click.argument("recipient", nargs=-1, required=True)
-@click.option("--role", type=click.Choice(list(access.ROLES)), default="reader", show_default=True)
+@click.option(
+    "--role", type=click.Choice(list(access.ROLES)), default="reader", show_default=True, help="What it may do."
+)
 @click.option("--until", metavar="TIME", help="When access ends: 2026-12-31, 2026-12-31T18:00Z, 12h, 30d.")
-@click.option("--name", help="What people call this holder.")
+@click.option("--name", metavar="NAME", help="What people call this holder.")
 @output_option
 @common
 def grant(
@@ -196,7 +200,7 @@ def rotate(dataset: str, full: bool, target: Path | None, output: Output, flags:
 
 @command.command("owners")
 @click.argument("dataset")
-@click.option("--threshold", type=click.IntRange(1, 64), help="How many owners have to sign a change.")
+@click.option("--threshold", type=click.IntRange(1, 64), metavar="N", help="How many owners have to sign a change.")
 @click.option(
     "--expires", metavar="TIME", help="Until when the trust root is believed: a time as in grant, or `never`."
 )
@@ -219,7 +223,7 @@ def owners(
 @click.argument("proposal", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--delete-data", is_flag=True, help="Of a proposal that shreds: also delete the sealed packs.")
-@click.option("--reason", default="", help="Of a proposal that shreds: why, for the certificate.")
+@click.option("--reason", default="", metavar="TEXT", help="Of a proposal that shreds: why, for the certificate.")
 @output_option
 @common
 def cosign(
@@ -312,7 +316,7 @@ def accept(dataset: str, trust_root: str, output: Output, flags: Flags) -> None:
 @click.argument("dataset")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--delete-data", is_flag=True, help="Also delete the sealed packs.")
-@click.option("--reason", default="", help="Why, for the certificate.")
+@click.option("--reason", default="", metavar="TEXT", help="Why, for the certificate.")
 @output_option
 @common
 def shred(

@@ -13,7 +13,7 @@ from datasync.service.references import open_dataset
 
 @click.command("log")
 @click.argument("dataset")
-@click.option("--limit", type=click.IntRange(min=1), help="Show so many, the newest first.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show so many, the newest first.")
 @common
 def command(dataset: str, limit: int | None, output: Output, flags: Flags) -> None:
     """List the snapshots of DATASET, the newest first."""

@@ -37,7 +37,7 @@ COMMANDS = {
     "diff": "Show what differs between two snapshots",
     "du": "Show raw, deduplicated and stored sizes",
     "tag": "Set, remove or list the tags of a dataset",
-    "forget": "Forget snapshots, by name or by rules; what nobody needs then is prune's",
+    "forget": "Forget snapshots, by name or by rules; prune frees their space",
     "prune": "Free the space of what no snapshot needs",
     "verify": "Check snapshots and packs",
     "audit": "Look at the audit log, verify and prove it, export it, make reports",
@@ -74,7 +74,10 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="datasync")
 def cli() -> None:
-    """Secure dataset staging for rented GPU nodes."""
+    """Secure dataset staging for rented GPU nodes: init, push, then warm or run.
+
+    `datasync COMMAND --help` tells more of each.
+    """
 
 
 class _Stopped(BaseException):

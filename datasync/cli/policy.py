@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from datasync.cli.common import common, session
+from datasync.cli.common import CommandGroup, common, session
 from datasync.cli.output import Output, plural, shown
 from datasync.cli.policy_evidence import Given, evidence_options
 from datasync.cli.secret import write_secret_file
@@ -20,14 +20,14 @@ from datasync.service.policy_admin import Applied
 
 DIRECTORY = click.Path(path_type=Path, exists=True, file_okay=False)
 policy_option = click.option(
-    "--policy", "directory", type=DIRECTORY, help="The policy in this directory, not the one in force."
+    "--policy", "directory", type=DIRECTORY, metavar="DIR", help="The policy in this directory, not the one in force."
 )
 output_option = click.option(
     "--output", "target", type=click.Path(path_type=Path), metavar="FILE", help="Write it to this file."
 )
 
 
-@click.group("policy")
+@click.group("policy", cls=CommandGroup)
 def command() -> None:
     """Who may do what: policies as files, decided by Cedar."""
 
@@ -87,9 +87,9 @@ def explain(
         told = questions.explain(opened, directory, who, action, dataset, given.evidence())
     output.line(_word(told.decision.allow))
     for line in told.because:
-        output.line(shown(f"  because of {line}"))
+        output.line(shown(f"  because: {line}"))
     for line in told.would_allow:
-        output.line(shown(f"  would be allowed {line}"))
+        output.line(shown(f"  would be allowed: {line}"))
     if not told.whole:
         output.line("  other situations that may allow it were not tried: there are too many")
     output.result(
@@ -132,7 +132,7 @@ def diff(old: Path, new: Path, given: Given, output: Output, flags: Flags) -> No
 
 @command.command("matrix")
 @policy_option
-@click.option("--dataset", help="By the policy in force for this dataset.")
+@click.option("--dataset", metavar="NAME", help="By the policy in force for this dataset.")
 @evidence_options
 @common
 def matrix(directory: Path | None, dataset: str | None, given: Given, output: Output, flags: Flags) -> None:
@@ -214,11 +214,13 @@ def _report(dataset: str, done: Applied, target: Path | None, output: Output) ->
 @command.command("grant")
 @click.argument("dataset")
 @click.argument("signer")
-@click.option("--action", "actions", multiple=True, required=True, help="What it allows; may be repeated.")
+@click.option(
+    "--action", "actions", multiple=True, required=True, metavar="NAME", help="What it allows; may be repeated."
+)
 @click.option("--until", required=True, metavar="TIME", help="When it ends: 2026-12-31, 2026-12-31T18:00Z, 12h, 30d.")
 @click.option("--snapshots", default="", metavar="FIRST-LAST", help="Only these: 5, 3-9, or 3- for all from 3 on.")
-@click.option("--region", default="", help="Where the machine is, as you have verified it.")
-@click.option("--purpose", default="", help="What it works for, as you have verified it.")
+@click.option("--region", default="", metavar="NAME", help="Where the machine is, as you have verified it.")
+@click.option("--purpose", default="", metavar="NAME", help="What it works for, as you have verified it.")
 @output_option
 @common
 def grant(
@@ -258,7 +260,11 @@ def _range(text: str) -> tuple[int, int]:
 @command.command("credential")
 @click.argument("dataset")
 @click.option(
-    "--action", default="Warm", show_default=True, help="What for: ReadMetadata, ReadData, Warm or PushSnapshot."
+    "--action",
+    default="Warm",
+    show_default=True,
+    metavar="NAME",
+    help="What for: ReadMetadata, ReadData, Warm or PushSnapshot.",
 )
 @click.option("--for", "span", default="1h", show_default=True, metavar="SPAN", help="For at most so long.")
 @output_option

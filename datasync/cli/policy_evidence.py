@@ -29,14 +29,18 @@ def evidence_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --at, --region, --purpose, --node, --source, --mfa, --attested, --approvals and --age; pass a `Given`."""
 
     @click.option("--at", metavar="TIME", help="At this time: 2026-12-31 or 2026-12-31T18:00Z; by default now.")
-    @click.option("--region", help="On a machine in this region.")
-    @click.option("--purpose", help="For this purpose.")
-    @click.option("--node", help="On this node, as the policy calls it.")
+    @click.option("--region", metavar="NAME", help="On a machine in this region.")
+    @click.option("--purpose", metavar="NAME", help="For this purpose.")
+    @click.option("--node", metavar="NAME", help="On this node, as the policy calls it.")
     @click.option("--source", metavar="IP", help="From this address.")
     @click.option("--mfa", is_flag=True, help="With a second factor.")
     @click.option("--attested", is_flag=True, help="On an attested machine.")
-    @click.option("--approvals", type=click.IntRange(min=1), default=1, help="With so many people's signatures.")
-    @click.option("--age", "age_days", type=click.IntRange(min=0), help="For a snapshot so many days old.")
+    @click.option(
+        "--approvals", type=click.IntRange(min=1), metavar="N", default=1, help="With so many people's signatures."
+    )
+    @click.option(
+        "--age", "age_days", type=click.IntRange(min=0), metavar="DAYS", help="For a snapshot so many days old."
+    )
     @functools.wraps(function)
     def wrapper(*args: Any, at: str | None, **kwargs: Any) -> Any:
         names = ("region", "purpose", "node", "source", "mfa", "attested", "approvals", "age_days")

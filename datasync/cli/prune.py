@@ -67,9 +67,7 @@ def _progress(done: Pruned, output: Output) -> None:
 
 def _counts(done: Pruned) -> dict[str, int]:
     names = ("packs", "bytes", "spare_bytes", "repacked", "repacked_bytes", "condemned", "condemned_bytes", "deleted")
-    found = {
-        name: int(getattr(done, name)) for name in (*names, "deleted_bytes", "waiting", "young", "left", "missing")
-    }
+    found = {name: int(getattr(done, name)) for name in (*names, "deleted_bytes", "waiting", "young", "left")}
     return {**found, "kept_by_store": len(done.kept)}
 
 
@@ -88,8 +86,6 @@ def _show(name: str, done: Pruned, output: Output, *, dry: bool) -> None:
     ):
         if count:
             output.line(f"  {plural(count, 'pack')} {what}")
-    if done.missing:
-        output.warn(f"{name}: {plural(done.missing, 'pack')} needed and not listed by the store: run datasync verify")
     if done.no_clock:
         output.warn(f"{name}: the store tells no times, so nothing can be deleted safely")
     for item in done.kept[:KEPT_NAMED]:

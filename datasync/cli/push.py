@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from datasync.cli.common import common, session, storage_class_option
-from datasync.cli.output import Output, path_text, plural, size
+from datasync.cli.output import Output, path_text, plural, shown, size
 from datasync.cli.transfer import push_reporter
 from datasync.config import Flags
 from datasync.errors import PartialFailure
@@ -21,7 +21,7 @@ NAMED = 20  # skipped entries named on a terminal without -v
 @click.argument("path", type=click.Path(path_type=Path, readable=False))  # the engine says what is wrong with it
 @click.option("--dataset", metavar="NAME", help="The dataset (default: the directory's name).")
 @click.option("--tag", metavar="TAG", help="Point this tag at the snapshot.")
-@click.option("-m", "--message", default="", help="A message kept in the snapshot.")
+@click.option("-m", "--message", metavar="TEXT", default="", help="A message kept in the snapshot.")
 @click.option(
     "--include", multiple=True, metavar="GLOB", help="Keep what matches, whatever excludes it (gitignore syntax)."
 )
@@ -91,6 +91,8 @@ def command(
         )
         done = push_directory(opened, path, dataset, options, tag=tag, report=push_reporter(output))
     _tell(done, output, dry_run=dry_run)
+    if tag and not dry_run and done.result.snapshot is not None:
+        output.note(f"{done.dataset}:{shown(tag)} -> @{done.result.snapshot.body.seq}")
     skipped = done.result.skipped
     if skipped:
         raise PartialFailure(

@@ -24,7 +24,9 @@ def command(reference: str, tag: str | None, delete: bool, output: Output, flags
         if tag is None or delete:
             dataset = open_dataset(opened, parse_reference(reference).name)
             if tag is not None:
+                known = tag in read_all(dataset.history)
                 set_tag(opened, dataset, tag, None)
+                output.note(f"{dataset.name}:{shown(tag)}: " + ("removed" if known else "there was no such tag"))
         else:
             dataset, snapshot = open_reference(opened, reference)
             set_tag(opened, dataset, tag, snapshot)

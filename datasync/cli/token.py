@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from datasync.cli.common import common
+from datasync.cli.common import CommandGroup, common
 from datasync.cli.output import Output, plural
 from datasync.cli.secret import write_secret_file
 from datasync.cli.span import seconds
@@ -14,7 +14,7 @@ from datasync.errors import UsageError
 from datasync.service import tokens
 
 
-@click.group("token")
+@click.group("token", cls=CommandGroup)
 def command() -> None:
     """Give nodes tokens for datasets; list and revoke them. Runs on the control side."""
 

@@ -95,7 +95,7 @@ class WarmRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CommandRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A command as on the command line: its verb, then its arguments."""
 
-    arguments: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=4096)], ...], msgspec.Meta(max_length=64)]
+    arguments: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=1024)], ...], msgspec.Meta(max_length=32)]
 
 
 class KeyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

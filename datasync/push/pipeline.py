@@ -375,6 +375,7 @@ class _Run:
 
     def _finish(self, pages: list[tuple[PageRef, PackRef]], snapshot: Snapshot) -> None:
         device, inode = self._tree.root_stat.st_dev, self._tree.root_stat.st_ino
-        mark = SourceMark(snapshot.id, snapshot.body.seq, device, inode, self.totals.entries, int(time.time() * 1000))
+        now, number = int(time.time() * 1000), self._baseline.condemned_number
+        mark = SourceMark(snapshot.id, snapshot.body.seq, device, inode, self.totals.entries, now, number)
         self._record.commit(pages, mark)
         self._dataset.history.evidence.save()

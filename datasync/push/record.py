@@ -19,7 +19,7 @@ from datasync.format.page import Page, decode_own_page
 from datasync.format.snapshot import PageRef, Totals
 from datasync.model.entries import ListRef, PackRef
 
-SCHEMA = 2
+SCHEMA = 3
 PACKS_REMEMBERED = 4096
 JOURNAL_AT_ONCE = 1000
 IDS_AT_ONCE = 64  # chunks of one query: each count is a statement that SQLite keeps prepared
@@ -50,7 +50,7 @@ class FileStat(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 class SourceMark(msgspec.Struct, array_like=True, frozen=True):
     """The last push of this source: snapshot, its seq, the root directory's device and inode, entries,
-    and when the lists were last checked (ms).
+    when the lists were last checked (ms), and the number of the condemned list then.
     """
 
     snapshot: bytes
@@ -59,6 +59,7 @@ class SourceMark(msgspec.Struct, array_like=True, frozen=True):
     inode: int
     entries: int
     checked: int
+    condemned: int
 
 
 class ChunkRow(NamedTuple):

@@ -3,7 +3,9 @@ and what must be read or asked for again.
 
 The record may be relied on while the newest snapshot is the one it was made with, or its lists were checked within half
 the grace time of prune; otherwise known chunks come from the newest snapshot's pages, and every file is read
-(docs/format.md, sections 12 and 13).
+(docs/format.md, sections 12 and 13). How long ago that was is told by this machine's clock and, since that may have
+been set back, by when the store took the newest list; a time to come tells nothing. A push-only writer can not read
+lists: it relies on its record while there is no new one.
 """
 
 import time
@@ -17,7 +19,7 @@ from datasync.format.names import dataset_prefix, pack_name
 from datasync.format.page import Page
 from datasync.format.snapshot import PageRef
 from datasync.model.entries import Entry, PackRef
-from datasync.push.record import ChunkRow, Record
+from datasync.push.record import ChunkRow, Record, SourceMark
 from datasync.repository.condemned import condemned_packs
 from datasync.repository.manifest import ManifestReader
 from datasync.repository.repository import OpenDataset
@@ -26,6 +28,7 @@ from datasync.repository.snapshots import DAY_MS, Snapshot
 FEW_PACKS = 16  # so many are asked for one by one
 NAMES_LISTED = 1000  # of one request
 GRACE_MS = 14 * DAY_MS  # prune deletes a condemned pack after this time
+CLOCK_STEP_MS = 5 * 60_000  # by so much clocks are corrected while all is well
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class Baseline:
             )
 
     def _check_list(self, pages: Sequence[tuple[PageRef, PackRef]], record: Record) -> None:
-        number, condemned = condemned_packs(self.dataset.history)
+        number, condemned, _ = condemned_packs(self.dataset.history)
         if number == self.condemned_number:
             return
         if not self.dataset.history.reads:  # what is on the list is not known: nothing of before is relied on
@@ -71,12 +74,13 @@ def synchronise(dataset: OpenDataset, record: Record, root: Path) -> Baseline:
     """Check the record against the repository and return what the push starts from."""
     history, now = dataset.history, _now()
     newest = history.latest()
-    number, condemned = condemned_packs(history)
+    number, condemned, stored = condemned_packs(history)
     mark = record.mark
-    reliable = (
-        mark is not None and newest is not None and (mark.snapshot == newest.id or now - mark.checked < GRACE_MS // 2)
-    )
-    stale = mark is not None and reliable and now - mark.checked >= GRACE_MS // 2
+    fresh = mark is not None and _is_fresh(mark, max(now, stored))
+    reliable = mark is not None and newest is not None and (mark.snapshot == newest.id or fresh)
+    if mark is not None and not history.reads and mark.condemned != number:
+        reliable = False
+    stale = reliable and not fresh
     if not reliable:
         record.forget(keep_journal=history.reads)
     elif stale:  # the newest snapshot vouches for its own packs; others may have been condemned and deleted since
@@ -94,6 +98,11 @@ def synchronise(dataset: OpenDataset, record: Record, root: Path) -> Baseline:
 
 def _now() -> int:
     return int(time.time() * 1000)
+
+
+def _is_fresh(mark: SourceMark, now: int) -> bool:
+    """Tell whether the lists were checked less than half the grace time ago."""
+    return -CLOCK_STEP_MS <= now - mark.checked < GRACE_MS // 2
 
 
 def _entries_of(newest: Snapshot | None, root: Path) -> int:

@@ -1,6 +1,7 @@
 """Condemned packs: the newest list, on which no writer relies, and the next one (docs/format.md, section 12)."""
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from datasync.crypto.signatures import SigningKey
 from datasync.errors import AlreadyExists, IntegrityError, NotAuthorized
@@ -12,6 +13,7 @@ from datasync.model.ids import ZERO_ID
 from datasync.model.limits import PACK_BYTES
 from datasync.repository import numbered
 from datasync.repository.control import open_control, seal_control
+from datasync.repository.numbered import NumberedObject
 from datasync.repository.snapshots import COMMIT_TRIES, DAY_MS, History
 
 GRACE_MS = 14 * DAY_MS  # a condemned pack is deleted after this time at the earliest
@@ -20,30 +22,48 @@ LISTED_PACKS = 80_000  # of one list: its body is one chunk of at most 4 MiB, 45
 NOBODY = Condemned(ZERO_ID, 0, ZERO_ID, 0, ())
 
 
+class Listed(NamedTuple):
+    """The number of a list (0 without one), the packs on it, and when it was stored (ms by the store's clock)."""
+
+    number: int
+    packs: frozenset[bytes]
+    stored: int
+
+
 def read_list(history: History) -> tuple[Condemned, bytes]:
     """Return the newest list and the hash of its stored bytes; number 0 before the first."""
     item = numbered.newest(history.store, history.prefix("condemned"))
-    if item is None:
-        return NOBODY, ZERO_ID
+    return _read(history, item) if item is not None else (NOBODY, ZERO_ID)
+
+
+def _read(history: History, item: NumberedObject, *, old: bool = False) -> tuple[Condemned, bytes]:
     opened = open_control(
         history.keyring, packs.CONDEMNED, numbered.read(history.store, item, limit=PACK_BYTES), item.name
     )
     found = read_condemned(opened.body, item.name)
-    history.trusted.require(opened.signers, OWNER | WRITER, item.name, at=found.created)
+    history.trusted.require(opened.signers, OWNER | WRITER, item.name, at=found.created, removed=old)
     if found.number != item.number or found.dataset != history.dataset:
         raise IntegrityError(f"{item.name}: it says list {found.number} of dataset {found.dataset.hex()[:16]}")
     return found, opened.digest
 
 
-def condemned_packs(history: History) -> tuple[int, frozenset[bytes]]:
-    """Return the number of the newest list (0 without one) and the pack ids on it, which a push-only writer can not
-    read.
+def condemned_packs(history: History) -> Listed:
+    """Return the newest list, whose packs a push-only writer can not read."""
+    item = numbered.newest(history.store, history.prefix("condemned"))
+    if item is None:
+        return Listed(0, frozenset(), 0)
+    listed = _read(history, item)[0].packs if history.reads else ()
+    return Listed(item.number, frozenset(pack for pack, _ in listed), int(item.modified * 1000))
+
+
+def listed_at(history: History, when: int) -> frozenset[bytes]:
+    """Return the packs on the list that was the newest at *when* (ms by the store's clock), whatever times it names:
+    those may be of a wrong clock.
     """
-    if not history.reads:
-        item = numbered.newest(history.store, history.prefix("condemned"))
-        return item.number if item else 0, frozenset()
-    found, _ = read_list(history)
-    return found.number, frozenset(pack for pack, _ in found.packs)
+    for item in numbered.entries(history.store, history.prefix("condemned")):
+        if item.modified * 1000 <= when:
+            return frozenset(pack for pack, _ in _read(history, item, old=True)[0].packs)
+    return frozenset()
 
 
 def condemn(

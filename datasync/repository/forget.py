@@ -57,6 +57,7 @@ def forget(history: History, chosen: Sequence[Dated], remove: Remove) -> list[Ke
             raise UsageError(
                 f"snapshot {item.seq}: it is the newest, or above the newest head: it is never forgotten; push first"
             )
+    _refuse_newly_tagged(history, chosen)
     rest = iter(chosen)
     while batch := list(islice(rest, BATCH)):
         found = list(ahead(partial(_read, history), batch, threads=READERS, window=2 * READERS))
@@ -64,6 +65,18 @@ def forget(history: History, chosen: Sequence[Dated], remove: Remove) -> list[Ke
         if entries:
             forgotten.declare(history, entries)
     return sweep(history, remove)
+
+
+def _refuse_newly_tagged(history: History, chosen: Sequence[Dated]) -> None:
+    """Refuse what was tagged since it was chosen: whoever tagged it wants it kept."""
+    seen = {item.id: item for item in chosen}
+    for name, tag in read_all(history).items():
+        item = seen.get(tag.snapshot)
+        if item is not None and name not in item.tags:
+            raise UsageError(
+                f"snapshot {item.seq}: the tag {name!r} was set meanwhile: nothing was forgotten; run the same line "
+                "again and look at what it would forget"
+            )
 
 
 def _read(history: History, item: Dated) -> Snapshot | None:

@@ -32,10 +32,12 @@ _PACK_BYTES = 128
 class ManifestReader:
     """Reads a snapshot's entries, verified, in order; memory holds a few pages.
 
-    What it says of places is true now: of a chunk that was re-sealed since, its new pack.
+    What it says of places is true now: of a chunk that was re-sealed since, its new pack. *untold*: also where no
+    object of the repository says so yet, which is for who goes on with the re-sealing alone.
     """
 
-    def __init__(self, history: History, snapshot: Snapshot) -> None:
+    def __init__(self, history: History, snapshot: Snapshot, *, untold: bool = False) -> None:
+        self._untold = untold
         self._store = history.store
         self._keyring = history.keyring
         self._moved = refresh(history)
@@ -105,7 +107,7 @@ class ManifestReader:
         emptied = self._moved.has_emptied(chunk.pack.id)
         if not emptied and chunk.pack.epoch == self._keyring.epoch:
             return chunk
-        moved = self._moved.find(chunk.id)
+        moved = self._moved.find(chunk.id, untold=self._untold)
         if moved is None or not (emptied or chunk.pack.epoch < moved.pack.epoch):
             return chunk
         if self._moved.has_emptied(moved.pack.id):  # an old entry, of a time when nothing needed the chunk any more

@@ -15,7 +15,7 @@ may be a running push's, or in its journal.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from datasync.errors import NotFound
+from datasync.errors import IntegrityError, NotFound
 from datasync.format import pack as packs
 from datasync.format.control import Condemned
 from datasync.format.names import numbered as numbered_name
@@ -24,12 +24,13 @@ from datasync.repository.condemned import (
     GRACE_MS,
     LISTED_PACKS,
     condemn,
+    listed_at,
     read_list,
     require_signer,
     set_times,
 )
 from datasync.repository.forget import sweep
-from datasync.repository.relocate import drop_unreliable, publish
+from datasync.repository.relocate import publish
 from datasync.repository.removal import Kept, Remove
 from datasync.repository.reseal import Resealed, Sealer
 from datasync.repository.snapshots import History
@@ -59,7 +60,6 @@ class Pruned:
     snapshots: int = 0
     packs: int = 0
     bytes: int = 0
-    missing: int = 0
     spare_bytes: int = 0
     repacked: int = 0
     repacked_bytes: int = 0
@@ -105,7 +105,8 @@ class _Run:
         done, survey = self.done, self.survey
         survey.list_stored()  # before the snapshots: a pack that comes later is not found spare
         survey.collect()
-        done.packs, done.bytes, done.missing = survey.totals()
+        self._refuse_missing()
+        done.packs, done.bytes = survey.totals()
         listed, _ = read_list(self.history)
         survey.note_condemned(pack for pack, _ in listed.packs)
         self._choose()
@@ -120,8 +121,19 @@ class _Run:
             listed = self._look_again()
             now = self._store_time(listed)
             done.no_clock = now is None
-            self._delete(self._due(listed, now or 0), write=True)
+            long_listed = listed_at(self.history, now - self.options.grace) if now is not None else frozenset()
+            self._delete([pack for pack in self._due(listed, now or 0) if pack in long_listed], write=True)
         done.waiting = len(read_list(self.history)[0].packs)
+
+    def _refuse_missing(self) -> None:
+        """Raise when a needed pack is not in the store: what says that others are spare may be wrong, too."""
+        gone = [pack for pack in self.survey.unlisted() if self._is_gone(pack)]
+        if gone:
+            raise IntegrityError(
+                f"{pack_name(self.history.dataset, gone[0])}: a snapshot needs this pack, and the store does not have "
+                f"it ({len(gone):,} in all), so nothing is pruned: run datasync verify, then bring the packs back or "
+                "forget the snapshots that it names"
+            )
 
     # seal anew
 
@@ -137,7 +149,6 @@ class _Run:
         chosen = self.survey.chosen()
         if not chosen:
             return []
-        drop_unreliable(self.history, frozenset(pack for pack, _ in read_list(self.history)[0].packs))
         sealed = Resealed()
         for type_ in (packs.DATA, packs.METADATA):
             Sealer(self.history, type_, sealed, lambda _: self.report(self.done)).run(self.survey)

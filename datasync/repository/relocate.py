@@ -23,6 +23,7 @@ from datasync.model.entries import PackRef
 from datasync.model.ids import ZERO_ID
 from datasync.model.limits import EMPTIED_PACKS, PACK_BYTES
 from datasync.repository import numbered
+from datasync.repository.condemned import condemned_packs
 from datasync.repository.control import open_control, seal_control
 from datasync.repository.numbered import NumberedObject
 from datasync.repository.relocations import Moved, Relocations
@@ -84,12 +85,13 @@ def _read(history: History, item: NumberedObject) -> tuple[list[Moved], list[byt
 
 
 def publish(history: History, emptied: Sequence[bytes] = ()) -> None:
-    """Write relocation objects for all places of the local table that none tells yet, then for the packs *emptied* by
-    them.
+    """Write relocation objects for all places of the local table that none tells yet and that can be relied on, then
+    for the packs *emptied* by them.
     """
     table = history.relocations
     if table is None:
         raise AssertionError("a history without a table of relocations publishes none")
+    drop_unreliable(history)
     while moved := _unpublished(history, table):
         pages = [_page(moved[start : start + PAGE_ENTRIES]) for start in range(0, len(moved), PAGE_ENTRIES)]
         if (number := _create(history, table.number, pages)) is not None:
@@ -127,10 +129,12 @@ def _create(history: History, known: int, pages: list[bytes]) -> int | None:
     return number
 
 
-def drop_unreliable(history: History, condemned: frozenset[bytes]) -> None:
+def drop_unreliable(history: History) -> None:
     """Forget unpublished places in packs that are condemned or gone: a run that was interrupted long ago left them."""
     table = history.relocations
-    for pack in table.unpublished_packs() if table is not None else ():
+    packs_of_places = table.unpublished_packs() if table is not None else []
+    condemned = condemned_packs(history).packs if packs_of_places else frozenset()
+    for pack in packs_of_places:
         try:
             reliable = pack not in condemned and history.store.stat(pack_name(history.dataset, pack)).size > 0
         except NotFound:

@@ -64,11 +64,12 @@ class Relocations:
             row = self._db.execute("SELECT value FROM meta WHERE key = 'number'").fetchone()
             return int(row[0]) if row else 0
 
-    def find(self, chunk_id: bytes) -> Moved | None:
-        """Return where the chunk lies now, None where it was."""
+    def find(self, chunk_id: bytes, *, untold: bool = False) -> Moved | None:
+        """Return where the chunk lies now, None where it was; *untold*: or where this machine alone knows it to be."""
         with self._lock:
             row = self._db.execute(
-                "SELECT pack, stored, form, position, offset FROM chunks WHERE id = ?", (chunk_id,)
+                "SELECT pack, stored, form, position, offset FROM chunks WHERE id = ? AND published >= ?",
+                (chunk_id, int(not untold)),
             ).fetchone()
             return Moved(chunk_id, self._pack(row[0]), *row[1:]) if row else None
 

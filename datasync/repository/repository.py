@@ -46,6 +46,7 @@ from datasync.repository.trust import Trusted, first_trust_root, load_trust
 from datasync.storage.protocol import ObjectStore
 
 _DATASET_ID = re.compile(r"[0-9a-f]{64}")
+_THERE = "{}: expected no repository, a repository is there already: use it as it is, or choose another URL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +90,11 @@ def create_repository(
     except NotFound:
         pass
     else:
-        raise UsageError(f"{store.url}: a repository is there already")
+        raise UsageError(_THERE.format(store.url))
     try:
         store.put_if_absent(MARKER, write_marker(marker, hash_bytes))
     except AlreadyExists:
-        raise UsageError(f"{store.url}: a repository is there already") from None
+        raise UsageError(_THERE.format(store.url)) from None
     marker_copies(paths, store).drop(MARKER)  # of a repository that was here before
     return marker
 

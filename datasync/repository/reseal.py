@@ -22,7 +22,7 @@ from datasync.model.entries import ChunkRef, ListRef, PackRef, StoredChunk
 from datasync.model.limits import MIB, PACK_BYTES, PACK_CHUNKS
 from datasync.repository.chunks import Range, missing, plan_ranges
 from datasync.repository.compression import decompress
-from datasync.repository.condemned import condemn, condemned_packs, read_list
+from datasync.repository.condemned import condemn, read_list
 from datasync.repository.manifest import ManifestReader
 from datasync.repository.packs import Piece, fits, opener_of, seal_pack
 from datasync.repository.relocate import drop_unreliable, publish
@@ -58,7 +58,7 @@ class Resealed:
 def reseal(history: History, report: Callable[[Resealed], None]) -> Resealed:
     """Re-seal what is left of older epochs; return what was done."""
     done = Resealed()
-    drop_unreliable(history, condemned_packs(history)[1])
+    drop_unreliable(history)
     work = _Work(history)
     try:
         work.collect()
@@ -111,7 +111,7 @@ class _Work:
         """Enter every chunk that has to be read, and every pack of an older epoch that is met."""
         now, seen = self._history.keyring.epoch, set[bytes]()
         for item in self._history.line():
-            reader = ManifestReader(self._history, self._history.read_object(item))
+            reader = ManifestReader(self._history, self._history.read_object(item), untold=True)
             self._old.update((pack.id, None) for _, pack in reader.snapshot.pages() if pack.epoch < now)
             for ref, pack, page, _ in reader.pages(skip=frozenset(seen)):
                 seen.add(ref.id)

@@ -2,8 +2,9 @@
 
 Each rule keeps on its own, and what one keeps stays. Periods are those of UTC, whatever zone a machine is in: an hour,
 a day, an ISO week, a month or a year has the same borders everywhere, summer time or not. Of each of the newest N
-periods that have a snapshot the newest snapshot stays. `within` counts back from the newest snapshot's own time, so a
-wrong clock, or a source that is pushed no more, forgets nothing.
+periods that have a snapshot the newest snapshot stays. `within` counts back from the newest snapshot's own time, or from
+now where that comes first: a source that is pushed no more loses nothing, nor does one that was pushed by a clock that
+was ahead.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = 253_402_300_799_000  # the end of the year 9999: later times have no date
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +56,25 @@ PERIODS = {name: _period(name) for name in ("hourly", "daily", "weekly", "monthl
 
 
 def moment(ms: int) -> datetime:
-    """Return the time *ms* in UTC."""
-    return _EPOCH + timedelta(milliseconds=ms)
+    """Return the time *ms* in UTC, the last one that has a date for any later one."""
+    return _EPOCH + timedelta(milliseconds=min(ms, _LAST_MS))
 
 
-def decide(snapshots: Iterable[Dated], rules: KeepRules) -> Iterator[tuple[Dated, tuple[str, ...]]]:
-    """Yield each of *snapshots*, given the newest first, with the rules that keep it: none means that it may go."""
-    newest: Dated | None = None
-    seen: dict[str, tuple[int, ...]] = {}
-    left = {name: getattr(rules, name) for name in PERIODS}
+def decide(snapshots: Iterable[Dated], rules: KeepRules, now: int) -> Iterator[tuple[Dated, tuple[str, ...]]]:
+    """Yield each of *snapshots*, given the newest first, with the rules that keep it: none means that it may go.
+
+    *now* (ms) is this machine's clock. Times may go back from a snapshot to the next: clocks of several machines.
+    """
+    edge = 0
+    seen: dict[str, set[tuple[int, ...]]] = {name: set() for name in PERIODS}
     for number, item in enumerate(snapshots):
-        newest = newest or item
+        edge = edge if number else min(item.created, now) - rules.within
         kept = ["newest"] if number == 0 else []
         kept += ["last"] if number < rules.last else []
         for name, period in PERIODS.items():
-            if left[name] and seen.get(name) != (at := period(moment(item.created))):
-                seen[name] = at
-                left[name] -= 1
+            if len(seen[name]) < getattr(rules, name) and (at := period(moment(item.created))) not in seen[name]:
+                seen[name].add(at)
                 kept.append(name)
-        kept += ["within"] if rules.within and item.created >= newest.created - rules.within else []
+        kept += ["within"] if rules.within and item.created >= edge else []
         kept += [f"tag {tag}" for tag in item.tags if any(fnmatchcase(tag, glob) for glob in rules.tags)]
         yield item, tuple(kept)

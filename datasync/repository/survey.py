@@ -118,11 +118,15 @@ class Survey:
         """Enter packs that are on the list: they are not found again."""
         self._db.executemany("INSERT OR IGNORE INTO condemned VALUES (?)", ((pack,) for pack in ids))
 
-    def totals(self) -> tuple[int, int, int]:
-        """Return how many packs the store has, their bytes, and how many packs are needed and not listed."""
+    def totals(self) -> tuple[int, int]:
+        """Return how many packs the store has, and their bytes."""
         count, size = self._db.execute("SELECT count(*), coalesce(sum(size), 0) FROM stored").fetchone()
-        missing = self._db.execute("SELECT count(*) FROM packs WHERE id NOT IN (SELECT id FROM stored)").fetchone()
-        return int(count), int(size), int(missing[0])
+        return int(count), int(size)
+
+    def unlisted(self) -> Iterator[bytes]:
+        """Yield the packs that are needed and not in the listing."""
+        rows = self._db.execute("SELECT id FROM packs WHERE id NOT IN (SELECT id FROM stored) ORDER BY id")
+        yield from (row[0] for row in rows)
 
     def unneeded(self, *, before: float) -> Iterator[tuple[bytes, int]]:
         """Yield id and size of the stored packs from before that time (by the store) that nothing needs and no list

@@ -27,7 +27,11 @@ def make(config: Config, name: str, asked: dict[str, str], logs: list[LogFiles],
         raise UsageError(f"audit report {name!r}: expected one of {', '.join(REPORTS)}")
     missing = [option for option in kind.needs if not asked.get(option)]
     if missing:
-        raise UsageError(f"audit report {name}: expected --{' and --'.join(missing)}")
+        given = [f"--{option}" for option in kind.needs if option not in missing]
+        raise UsageError(
+            f"audit report {name}: expected --{' and --'.join(kind.needs)}, found {' '.join(given) or 'none of them'}: "
+            f"pass --{' and --'.join(missing)}"
+        )
     _check(asked)
     with recorded(config, "audit.report", report=name, dataset=asked.get("dataset", "")) as event:
         authorize(config, "ExportAudit", event=event)

@@ -1,14 +1,17 @@
 """Forget snapshots of a dataset: those that references name, or those that no rule keeps.
 
 Never the newest; never a tagged one unless that is asked for; never one that the policy's retention still keeps. A plan
-is made first, so that a person can look at it; acting is recorded, the intent before it, and authorized for each.
+is made first, so that a person can look at it; acting is recorded, the intent before it, and authorized for each. Ages
+are by this machine's clock alone: a signed time of a clock that is ahead must not make everything old.
 """
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from datasync.errors import NotFound, UsageError
+from datasync.policy.model import nfc
 from datasync.repository import forgotten
 from datasync.repository.forget import Living, forget, living
 from datasync.repository.removal import Kept
@@ -79,9 +82,9 @@ def _plan(session: Session, name: str, references: list[Reference], options: For
 
 def _by_rules(session: Session, dataset: OpenDataset, options: ForgetOptions) -> Plan:
     found = living(dataset.history)
-    days, now = _retention(session, dataset), dataset.history.now()
+    days, now = _retention(session, dataset), _now()
     choices = []
-    for item, reasons in decide(found.snapshots, options.rules):
+    for item, reasons in decide(found.snapshots, options.rules, now):
         kept = list(reasons)
         kept += ["newest"] if item.seq >= found.protected and "newest" not in kept else []
         kept += [f"tag {tag}" for tag in item.tags if not options.include_tagged and f"tag {tag}" not in kept]
@@ -93,7 +96,7 @@ def _by_rules(session: Session, dataset: OpenDataset, options: ForgetOptions) ->
 
 def _retention(session: Session, dataset: OpenDataset) -> int:
     """Return how many days the policies in force keep each snapshot."""
-    found = [item.engine.bundle.policy.datasets.get(dataset.name) for item in in_force(session, dataset)]
+    found = [item.engine.bundle.policy.datasets.get(nfc(dataset.name)) for item in in_force(session, dataset)]
     return max((part.retention_days or 0 for part in found if part is not None), default=0)
 
 
@@ -128,14 +131,18 @@ def carry_out(session: Session, work: Plan) -> list[Kept]:
     fields: dict[str, Any] = {"dataset": dataset.name, "dataset_id": dataset.id}
     fields["snapshots"] = numbers(item.seq for item in chosen)
     with recorded(session, "forget", security=True, **fields) as event:
-        now = dataset.history.now()
+        now = _now()
         for number, item in enumerate(chosen):
-            age = (now - item.created) // DAY_MS
+            age = max(0, now - item.created) // DAY_MS
             authorize(session, "Forget", dataset, event=event, seq=item.seq, age_days=age, fresh=number == 0)
         kept = forget(dataset.history, chosen, remover(session))
         dataset.history.evidence.save()
         event.note(forgotten=len(chosen), kept=len(kept) or None)
         return kept
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
 
 
 def numbers(found: Iterable[int]) -> str:

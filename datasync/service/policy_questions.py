@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from datasync.crypto.signatures import signer_text
+from datasync.errors import UsageError
 from datasync.policy import compare
 from datasync.policy.bundle import EVERYTHING, of_machine
 from datasync.policy.explain import Explanation
 from datasync.policy.explain import explain as explain_request
-from datasync.policy.model import Evidence, Request, parse_principal
+from datasync.policy.model import ACTIONS, Evidence, Request, parse_principal
 from datasync.service import offline_grants
 from datasync.service.offline_grants import KnownGrant
 from datasync.service.policy_admin import engine_for, load
@@ -45,6 +46,8 @@ def explain(
     """Return whether *who* may do *action* on *dataset* (`*`: the repository), and why."""
     name = None if dataset == EVERYTHING else dataset
     engine = policy(session, directory, name).engine
+    if action not in ACTIONS:
+        raise UsageError(f"action {action!r}: expected one of {', '.join(ACTIONS)}")
     principal = parse_principal(who)
     known = of_machine(engine.bundle, principal, evidence)
     return explain_request(engine, Request(principal, action, name, known))

@@ -389,7 +389,7 @@ def baseline(entries: int) -> Baseline:
 
 
 def mark(device: int, entries: int) -> SourceMark:
-    return SourceMark(bytes(32), 1, device, 1, entries, 0)
+    return SourceMark(bytes(32), 1, device, 1, entries, 0, 0)
 
 
 def test_a_missing_source_makes_no_dataset(machine: Machine, scratch: Path) -> None:

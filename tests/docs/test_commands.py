@@ -124,7 +124,7 @@ def _section(command: str) -> str:
 def _options(command: str) -> list[str]:
     found = cli.get_command(click.Context(cli), command)
     assert found is not None
-    parameters = [item for item in found.params if isinstance(item, click.Option)]
+    parameters = [item for item in found.params if isinstance(item, click.Option) and not item.hidden]
     return [name for item in parameters for name in (*item.opts, *item.secondary_opts)]
 
 

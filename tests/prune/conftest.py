@@ -35,6 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     told = SimpleNamespace(time=made, time_ns=lambda: int(made() * 1e9), monotonic=monotonic)
     for module in ("pipeline", "store", "sync"):
         monkeypatch.setattr(f"datasync.push.{module}.time", told)
+    monkeypatch.setattr("datasync.service.forget.time", told)
     return made
 
 
