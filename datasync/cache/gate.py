@@ -10,8 +10,9 @@ an access list looks at a named user first.
 
 A view is made and published closed, so that it is never open wider than its gate; opening and changing it then is
 atomic for each of the two: a group is given only what it shall have, then one call replaces the whole list. Where a
-file system keeps no access list, or no modes, the view is closed and `UsageError` says so: never wider than asked.
-Raises besides what `datasync.cache.beneath` raises.
+file system keeps no access list, or no modes, the view is closed and `UsageError` says so; where anything else fails (a
+full disk), whoever may read no more is shut out with all others: never wider than asked. Raises besides what
+`datasync.cache.beneath` raises.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 from datasync.cache.acl import ATTRIBUTE, AccessList, encode_acl, parse_acl
 from datasync.cache.faults import fault
 from datasync.cache.layout import Cache, View
-from datasync.errors import FormatError, UsageError
+from datasync.errors import DatasyncError, FormatError, UsageError
 
 ACCOUNTS = 256  # in one list: ext4 keeps a list in one block of 4 KiB
 PROBE = b".gate-"
@@ -89,9 +90,11 @@ def _set(cache: Cache, fds: tuple[int, int], gate: Gate) -> None:
         try_gate(cache, gate)
         for fd in fds:
             _write(fd, gate)
-    except UsageError:
+    except (DatasyncError, OSError) as error:
         for fd in fds:
-            _close(fd)
+            now = _read(fd)
+            if isinstance(error, UsageError) or now is None or now.opens(gate):
+                _close(fd)
         raise
 
 

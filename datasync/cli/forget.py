@@ -12,6 +12,7 @@ from datasync.cli.common import common, session
 from datasync.cli.output import Output, plural, shown
 from datasync.cli.span import seconds
 from datasync.config import Flags
+from datasync.errors import UsageError
 from datasync.repository.removal import Kept
 from datasync.repository.retention import KeepRules, moment
 from datasync.service.forget import ForgetOptions, Plan, carry_out, plan
@@ -36,6 +37,8 @@ def _keep_options(function: Callable[..., Any]) -> Callable[..., Any]:
         *args: Any, keep_last: int | None, keep_within: str | None, keep_tag: tuple[str, ...], **kw: Any
     ) -> Any:
         periods = {name: kw.pop(f"keep_{name}") or 0 for name in _PERIODS}
+        if "" in keep_tag:  # as of a variable that is not set: it would match nothing and keep nothing
+            raise UsageError("--keep-tag: expected a tag's name or a pattern like 'rel-*', found none")
         within = int(seconds(keep_within) * 1000) if keep_within else 0
         return function(*args, rules=KeepRules(last=keep_last or 0, within=within, tags=keep_tag, **periods), **kw)
 

@@ -18,7 +18,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "rfc3161_client":
         raise
-    raise UsageError("time stamps: rfc3161-client is not installed: install gpu-datasync[timestamps]") from None
+    raise UsageError("time stamps: rfc3161-client is not installed: pip install 'gpu-datasync[timestamps]'") from None
 
 GRANTED = 0  # PKIStatus
 

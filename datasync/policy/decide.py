@@ -28,7 +28,7 @@ def _cedar() -> Any:
         import cedarpy
     except ImportError:
         raise NotAuthorized(
-            "a policy is in force and nothing here can decide by it: install gpu-datasync[policy]"
+            "policy: the package cedarpy, which decides, is not installed: pip install 'gpu-datasync[policy]'"
         ) from None
     return cedarpy
 

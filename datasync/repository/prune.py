@@ -1,21 +1,24 @@
 """Prune: condemn the packs that nothing needs, delete those that were condemned long enough ago, and seal anew what is
 left in packs that are mostly spare (docs/format.md, section 12).
 
-Order of one run: survey; seal chosen packs anew, tell their new places, and only then name them as emptied; write the
-list; by the store's clock on that list, and once snapshots that came meanwhile are surveyed, delete what is due; write
-the list without what is gone. Each step is found again by the next run, so a run that is killed anywhere only leaves
-work over, and two at a time only do some of it twice.
+Order of one run: survey, which ends the run when a needed pack is not there; seal chosen packs anew, tell their new
+places, and only then name them as emptied; write the list; by the store's clock on that list, and once snapshots that
+came meanwhile are surveyed, delete what is due; write the list without what is gone. Each step is found again by the
+next run, so a run that is killed anywhere only leaves work over, and two at a time only do some of it twice.
 
 Why a push loses nothing: it reads the list before it begins and before it commits, and relies on no pack on it; a pack
 stays on the list for the grace time, which is twice as long as any push may take; and a pack is deleted only while no
-living snapshot needs it. Packs that are younger than half the grace time are left alone unless a list names them: they
-may be a running push's, or in its journal.
+living snapshot needs it. That the grace time is over, the store tells alone: a list that it took so long ago names the
+pack already, whatever times lists hold. Packs that are younger than half the grace time are left alone unless a list
+names them: they may be a running push's, or in its journal.
 """
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 
-from datasync.errors import IntegrityError, NotFound
+from datasync.errors import IntegrityError, NoSpace, NotFound
 from datasync.format import pack as packs
 from datasync.format.control import Condemned
 from datasync.format.names import numbered as numbered_name
@@ -83,11 +86,16 @@ def prune(history: History, options: PruneOptions, remove: Remove, report: Calla
         done.snapshots = snapshots
         report(done)
 
-    survey = Survey(history, count)
     try:
-        _Run(history, options, remove, report, survey, done).run()
-    finally:
-        survey.close()
+        with closing(Survey(history, count)) as survey:
+            _Run(history, options, remove, report, survey, done).run()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
+            raise
+        raise NoSpace(
+            f"dataset {history.dataset.hex()[:16]}: no space for the temporary tables of the survey: make room, or set "
+            "TMPDIR to another disk, then run the same line again"
+        ) from error
     history.evidence.save()
     return done
 

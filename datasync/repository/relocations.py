@@ -1,7 +1,9 @@
 """Where chunks lie since they were re-sealed: a local table of what relocations say (docs/format.md, section 12).
 
-A hint: the ids of what is read are verified all the same, so a wrong row makes a chunk fail. The table lies beside the
-other local state and may be deleted at any time; it is read again from the repository then. Thread-safe.
+A hint: the ids of what is read are verified all the same, so a wrong row makes a chunk fail. Places that no relocation
+object tells yet are kept apart: they count for who goes on with the re-sealing alone, since nobody else knows them, and
+a prune elsewhere may delete their packs. The table lies beside the other local state and may be deleted at any time; it
+is read again from the repository then. Thread-safe.
 """
 
 import sqlite3
@@ -14,7 +16,7 @@ import msgspec
 
 from datasync.model.entries import PackRef
 
-SCHEMA = 2
+SCHEMA = 3
 EMPTIED_REMEMBERED = 4096  # packs that were asked for
 _TABLES = """
 PRAGMA journal_mode = WAL;
@@ -22,7 +24,9 @@ PRAGMA synchronous = NORMAL;
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS packs (n INTEGER PRIMARY KEY, id BLOB UNIQUE, ref BLOB);
 CREATE TABLE IF NOT EXISTS chunks (id BLOB PRIMARY KEY, pack INTEGER, stored INTEGER, form INTEGER, position INTEGER,
-                                   offset INTEGER, published INTEGER) WITHOUT ROWID;
+                                   offset INTEGER) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS untold (id BLOB PRIMARY KEY, pack INTEGER, stored INTEGER, form INTEGER, position INTEGER,
+                                   offset INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS emptied (id BLOB PRIMARY KEY) WITHOUT ROWID;
 """
 _encode = msgspec.msgpack.encode
@@ -67,11 +71,14 @@ class Relocations:
     def find(self, chunk_id: bytes, *, untold: bool = False) -> Moved | None:
         """Return where the chunk lies now, None where it was; *untold*: or where this machine alone knows it to be."""
         with self._lock:
-            row = self._db.execute(
-                "SELECT pack, stored, form, position, offset FROM chunks WHERE id = ? AND published >= ?",
-                (chunk_id, int(not untold)),
-            ).fetchone()
+            row = self._row("untold", chunk_id) if untold else None
+            row = row or self._row("chunks", chunk_id)
             return Moved(chunk_id, self._pack(row[0]), *row[1:]) if row else None
+
+    def _row(self, table: str, chunk_id: bytes) -> tuple[int, int, int, int, int] | None:
+        query = f"SELECT pack, stored, form, position, offset FROM {table} WHERE id = ?"
+        found: tuple[int, int, int, int, int] | None = self._db.execute(query, (chunk_id,)).fetchone()
+        return found
 
     def _pack(self, n: int) -> PackRef:
         ref = self._packs.get(n)
@@ -88,7 +95,7 @@ class Relocations:
     def is_empty(self) -> bool:
         """Tell whether nothing was ever moved."""
         with self._lock:
-            return self._db.execute("SELECT 1 FROM chunks LIMIT 1").fetchone() is None
+            return self._db.execute("SELECT 1 FROM chunks UNION ALL SELECT 1 FROM untold LIMIT 1").fetchone() is None
 
     def has_emptied(self, pack: bytes) -> bool:
         """Tell whether what snapshots need of *pack* lies elsewhere now."""
@@ -111,8 +118,10 @@ class Relocations:
             for item in moved:
                 self._db.execute("INSERT OR IGNORE INTO packs VALUES (NULL, ?, ?)", (item.pack.id, _encode(item.pack)))
                 n = self._db.execute("SELECT n FROM packs WHERE id = ?", (item.pack.id,)).fetchone()[0]
-                row = (item.id, n, item.stored, item.form, item.position, item.offset, int(number is not None))
-                self._db.execute("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+                table, row = "untold" if number is None else "chunks", (item.id, n, *item[2:])
+                self._db.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?, ?, ?, ?)", row)
+                if number is not None:  # the newest told place counts
+                    self._db.execute("DELETE FROM untold WHERE id = ?", (item.id,))
             if number is not None:
                 self._db.execute("INSERT OR REPLACE INTO meta VALUES ('number', ?)", (number,))
 
@@ -120,7 +129,7 @@ class Relocations:
         """Return places that no relocation object tells yet, by chunk id."""
         with self._lock:
             rows = self._db.execute(
-                "SELECT id, pack, stored, form, position, offset FROM chunks WHERE published = 0 ORDER BY id LIMIT ?",
+                "SELECT id, pack, stored, form, position, offset FROM untold ORDER BY id LIMIT ?",
                 (limit,),
             ).fetchall()
             return [Moved(row[0], self._pack(row[1]), *row[2:]) for row in rows]
@@ -128,17 +137,13 @@ class Relocations:
     def unpublished_packs(self) -> list[bytes]:
         """Return the ids of the packs that unpublished places lie in."""
         with self._lock:
-            rows = self._db.execute(
-                "SELECT id FROM packs WHERE n IN (SELECT pack FROM chunks WHERE published = 0) ORDER BY id"
-            ).fetchall()
+            rows = self._db.execute("SELECT id FROM packs WHERE n IN (SELECT pack FROM untold) ORDER BY id").fetchall()
         return [row[0] for row in rows]
 
     def drop_unpublished(self, pack: bytes) -> None:
         """Forget the unpublished places in *pack*, which can not be relied on any more. Durable."""
         with self._lock, self._db:
-            self._db.execute(
-                "DELETE FROM chunks WHERE published = 0 AND pack = (SELECT n FROM packs WHERE id = ?)", (pack,)
-            )
+            self._db.execute("DELETE FROM untold WHERE pack = (SELECT n FROM packs WHERE id = ?)", (pack,))
 
     def packs(self) -> Iterator[PackRef]:
         """Yield every pack that chunks were moved to."""

@@ -2,9 +2,9 @@
 
 Each rule keeps on its own, and what one keeps stays. Periods are those of UTC, whatever zone a machine is in: an hour,
 a day, an ISO week, a month or a year has the same borders everywhere, summer time or not. Of each of the newest N
-periods that have a snapshot the newest snapshot stays. `within` counts back from the newest snapshot's own time, or from
-now where that comes first: a source that is pushed no more loses nothing, nor does one that was pushed by a clock that
-was ahead.
+periods that have a snapshot the newest snapshot stays. `within` counts back from the newest snapshot's own time, or
+from now where that comes first: a source that is pushed no more loses nothing, nor does one that was pushed by a clock
+that was ahead.
 """
 
 from collections.abc import Callable, Iterable, Iterator

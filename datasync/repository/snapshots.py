@@ -174,7 +174,9 @@ class History:
             raise forgotten.refusal(self, gone)
         if expected is not None:  # something signed says that it was here
             raise self.deleted(seq, expected)
-        raise NotFound(f"snapshot {seq} of dataset {self.dataset.hex()[:16]}: not in the repository")
+        raise NotFound(
+            f"snapshot {seq} of dataset {self.dataset.hex()[:16]}: not in the repository: `datasync log` lists what is"
+        )
 
     def deleted(self, seq: int, expected: bytes) -> IntegrityError:
         """Return the refusal of a store that lacks a snapshot which something signed names."""

@@ -58,6 +58,10 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slot: str
     storage: dict[str, str] = {}
 
+    def __repr__(self) -> str:
+        """Show no secret: neither the storage credential nor the slot."""
+        return f"Answer({self.dataset!r}, {self.snapshot[:16]!r}, until={self.until})"
+
 
 @dataclass(frozen=True, slots=True)
 class Lent:

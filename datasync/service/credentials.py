@@ -41,7 +41,8 @@ def release(
     dataset = session.repository.open(name)
     authorize(session, action, dataset)
     now = dataset.history.now()
-    until = allowed_until(session, dataset, action, int(now + seconds * 1000)) // 1000
+    longest = int((time.time() + seconds) * 1000)  # by this machine's clock: a signed time may be ahead of it
+    until = allowed_until(session, dataset, action, longest) // 1000
     if until <= now // 1000:
         raise NotAuthorized(f"dataset {name!r}: no time is left in which {action} is allowed")
     scope = Scope((MARKER, dataset_prefix(dataset.id)), until, create=action in CREATES)

@@ -25,10 +25,11 @@ from datasync.service.vouch import is_own
 
 
 def renew(session: Session, caches: Iterable[Cache], dataset: OpenDataset, decided: Readers) -> None:
-    """Give all views of *dataset* in *caches* the gate that was *decided*; one that this node did not sign is closed.
-    Recorded.
+    """Give all views of *dataset* in *caches* the gate that was *decided*; one that this node did not sign, or whose
+    receipt is damaged, is closed. Recorded. What fails for one view is raised once the others have theirs.
     """
     counts = partial(is_own, session.config.evidence.parent)
+    failed: list[DatasyncError] = []
     for cache in caches:
         for view in cache.views(dataset.name):
             try:
@@ -41,6 +42,25 @@ def renew(session: Session, caches: Iterable[Cache], dataset: OpenDataset, decid
                 continue  # evicted meanwhile
             except IntegrityError as error:
                 session.warn(str(error))  # a damaged receipt: it counts for no command
+                failed += _shut(session, cache, view, dataset.name)
+            except DatasyncError as error:
+                failed.append(error)
+    if failed:
+        raise failed[0]
+
+
+def _shut(session: Session, cache: Cache, view: View, name: str) -> list[DatasyncError]:
+    """Close a view of which nothing is known; return why that failed."""
+    try:
+        if gate_of(cache, view) != CLOSED:
+            with recorded(session, "cache.gate", dataset=name) as event:
+                set_gate(cache, view, CLOSED)
+                event.note(by="owner")
+    except NotFound:
+        return []
+    except DatasyncError as error:
+        return [error]
+    return []
 
 
 def renew_by_policy(session: Session, caches: Iterable[Cache], dataset: OpenDataset, group: str | None = None) -> bool:

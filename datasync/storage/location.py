@@ -42,6 +42,7 @@ DRIVERS = {
     "az": ("datasync.storage.azure", "AzureStore", "azure"),
     "oss": ("datasync.storage.oss", "open_oss", "oss"),
     "cos": ("datasync.storage.cos", "open_cos", "cos"),
+    "sftp": ("datasync.storage.fsspec", "open_filesystem", "sftp"),
     "": ("datasync.storage.fsspec", "open_filesystem", "fsspec"),  # any other scheme
 }
 """For each scheme the module, what opens a URL, and the extra that installs what the module imports."""

@@ -17,7 +17,7 @@ from datasync.cache.gate import CLOSED, Gate, gate_of, set_gate, try_gate
 from datasync.cache.layout import Cache, View
 from datasync.cache.objects import Objects
 from datasync.cache.ready import publish_view, stage_view
-from datasync.errors import IntegrityError, NotFound, UsageError
+from datasync.errors import DatasyncError, IntegrityError, NoSpace, NotFound, UsageError
 from tests.cache.test_ready import READY, SNAPSHOT
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="giving a group away needs root")
@@ -247,6 +247,25 @@ def test_an_unknown_number_is_told_and_closes(cache: Cache, ready: View, monkeyp
     with pytest.raises(UsageError, match="not known to this machine"):
         set_gate(cache, ready, Gate(USERS, GROUPS))
     assert permissions(ready.path)[0] == 0o700
+
+
+@pytest.mark.parametrize("error", [NoSpace("full"), OSError(errno.EIO, "input/output error")])
+def test_a_disk_that_fails_leaves_nobody_in_who_may_read_no_more(
+    cache: Cache, ready: View, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    set_gate(cache, ready, Gate(USERS))
+    monkeypatch.setattr(gates, "try_gate", fail)
+    more = Gate(USERS | {4009})
+    with pytest.raises(DatasyncError):
+        set_gate(cache, ready, more)
+    assert gate_of(cache, ready) == Gate(USERS)  # nobody who is in may not
+    with pytest.raises(DatasyncError):
+        set_gate(cache, ready, Gate(frozenset({min(USERS)})))
+    assert permissions(ready.path)[0] == 0o700
+    assert permissions(ready.ready_path)[0] == 0o600
 
 
 @root_only

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from datasync.errors import UsageError
+from datasync.storage import location
 from tests.support.machine import Machine
 
 
@@ -75,3 +77,16 @@ def test_an_unknown_action_of_a_policy_is_refused_with_the_known_ones(machine: M
         "  because: no policy permits it"
         in machine.must("policy", "explain", "rita", "Warm", "data", "--policy", tmp_path / "policy").out.splitlines()
     )
+
+
+@pytest.mark.parametrize("scheme", ["sftp", "gs", "az", "cos"])
+def test_a_driver_that_is_not_installed_is_named_with_its_own_extra(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(name: str) -> None:
+        raise ModuleNotFoundError("no module", name="the_sdk")
+
+    monkeypatch.setattr(location, "import_module", absent)
+    extra = {"gs": "gcs", "az": "azure"}.get(scheme, scheme)
+    with pytest.raises(UsageError, match=rf"the_sdk: pip install 'gpu-datasync\[{extra}\]'"):
+        location.open_store(f"{scheme}://place-1250000000/prefix")

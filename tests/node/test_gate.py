@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from datasync.cache.layout import Cache
+from datasync.cache.gate import Gate, set_gate
+from datasync.cache.layout import Cache, View
 from datasync.config import Flags, load_config
+from datasync.errors import NoSpace
 from datasync.service import gates, vouch, warm
 from datasync.service.borrow import Lender
 from datasync.service.readers import decide
@@ -498,6 +500,43 @@ def test_a_disk_that_became_read_only_does_not_hide_that_a_reader_stays(node: No
     assert ran.code == 6
     assert "who may read" in ran.err
     assert not can_read(node.warm(), BOB, VISION)
+
+
+def _two_views(node: Node) -> list[Path]:
+    """Return two views of the dataset that alice reads; then she may no more."""
+    node.settings()
+    node.policy(ALICE_READS)
+    node.at_site()
+    first = node.warm()
+    node.machine.must("push", fill(node.scratch / "more/data", 3, KIB).parent / "data", "--source-change")
+    views = [first, node.warm()]
+    assert all(can_read(view, ALICE) for view in views)
+    node.policy("")
+    return views
+
+
+def test_a_damaged_receipt_closes_its_view(node: Node) -> None:
+    views = _two_views(node)
+    receipt = Path(f"{views[0]}.READY.json")
+    receipt.write_bytes(receipt.read_bytes()[:40])
+    ran = node.machine.must("warm", "data")
+    assert str(receipt) in ran.err
+    assert not any(can_read(view, ALICE) for view in views)
+
+
+def test_a_view_that_can_not_be_closed_does_not_keep_others_open(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    views = _two_views(node)
+    stuck: list[str] = []
+
+    def once(cache: Cache, view: View, gate: Gate) -> None:
+        if not stuck or stuck == [str(view.path)]:
+            stuck[:] = [str(view.path)]
+            raise NoSpace(f"{view.path}: full")
+        set_gate(cache, view, gate)
+
+    monkeypatch.setattr(gates, "set_gate", once)
+    assert node.machine.run("warm", "data").code == 8
+    assert [str(view) for view in views if can_read(view, ALICE)] == stuck
 
 
 # told and recorded

@@ -20,9 +20,15 @@ import pytest
 from botocore.exceptions import ClientError
 
 from datasync.config import Flags, load_config
+from datasync.crypto.identity import Identity
 from datasync.errors import NotAuthorized, StorageUnavailable, UsageError
+from datasync.repository.snapshots import History
+from datasync.service import policy_force
+from datasync.service import release as release_key
 from datasync.service import session as sessions
+from datasync.service.borrow import Answer
 from datasync.service.credentials import release
+from datasync.service.principal import Principal
 from datasync.storage.brokers import LONGEST_SECONDS, Credential, Scope
 from datasync.storage.location import parse_url
 from datasync.storage.s3.broker import SHORTEST_SECONDS, S3StsBroker, session_policy, signed_urls
@@ -237,6 +243,31 @@ def test_a_decision_releases_a_credential_for_no_longer_than_it_allows(site: Sit
             _release(site, who, action, broker)
     assert len(broker.scopes) == 2
     assert [item["outcome"] for item in site.events(site.rita, "policy.credential")] == ["intent", "success"]
+
+
+def test_a_signed_time_that_is_ahead_makes_nothing_last_longer(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody pushed with a clock that is an hour ahead, and that is "now" for whoever has seen it."""
+    right, hour, decided = History.now, 3_600_000, policy_force.decision_time
+    monkeypatch.setattr(History, "now", lambda history: right(history) + hour)
+    monkeypatch.setattr("datasync.service.release.decision_time", lambda *known: decided(*known) + hour)
+    assert _release(site, site.olga, "Warm", Pretending()).until <= time.time() + 7200
+    asked = release_key.Asked("scans", Identity.generate().recipient.text, "n1")
+    admin = Principal("root", "local", "socket", admin=True)
+    with (
+        mock.patch.dict("os.environ", site.olga.machine.environment(), clear=True),
+        mock.patch.object(sessions, "open_store", return_value=site.store),
+    ):
+        made = sessions.Session(load_config(Flags()))
+        lent = release_key.release(made, admin, asked, lambda *_: None, lambda *_: None)
+    assert lent.until <= time.time() * 1000 + release_key.LONGEST_MS
+
+
+def test_an_answer_with_a_credential_shows_none_of_it() -> None:
+    answer = Answer(
+        "s3://b/p", "data", "00" * 32, 1, "ab" * 32, 1, 0, 5, "c2xvdA==", {"AWS_SECRET_ACCESS_KEY": "secret"}
+    )
+    assert "secret" not in repr(answer)
+    assert "c2xvdA" not in repr(answer)
 
 
 def test_a_grants_end_bounds_the_credential(site: Site, tmp_path: Path) -> None:

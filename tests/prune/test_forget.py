@@ -18,6 +18,7 @@ from datasync.format.encoding import encode
 from datasync.model.ids import ZERO_ID
 from datasync.repository.forget import forget, living
 from datasync.storage.memory import MemoryStore
+from datasync.storage.protocol import Created
 from tests.keys.forge import name_of, put_control, session, signer
 from tests.prune.conftest import Clock
 from tests.prune.dying import copied
@@ -307,3 +308,31 @@ def test_it_is_recorded_before_and_after(history: Person) -> None:
     found = [item for item in events(history, "audit", "query", "--action", "forget") if item["type"] == "event"]
     assert sorted(item["outcome"] for item in found) == ["intent", "success"]
     assert {item["detail"]["snapshots"] for item in found} == {"1,3-4"}
+
+
+class Overwriting(MemoryStore):
+    """A store without put-if-absent: names carry hashes there."""
+
+    def put_if_absent(self, name: str, data: bytes | bytearray | memoryview) -> Created:
+        self.delete(name)
+        return super().put_if_absent(name, data)
+
+
+def test_where_names_carry_hashes(tmp_path: Path, source: Path, clock: Clock) -> None:
+    store = Overwriting(clock=clock)
+    owner = Person.make(tmp_path, "olga", "memory://people", store)
+    owner.must("init")
+    assert owner.must("status")["naming"] == "hashed"
+    for number in range(3):
+        (source / f"n{number}").write_bytes(os.urandom(2000))
+        owner.must("push", source, "--dataset", "data")
+    owner.must("forget", "data@1")
+    owner.must("forget", "data", "--keep-last", "1")
+    for line in ("data@1", "data@2"):
+        owner.refused(4, "ls", line, words="it was forgotten")
+    for days in (8, 15, 15):
+        clock.pass_days(days)
+        owner.must("prune", "--max-unused", "0%")
+    fresh = Person("fresh", owner.machine.sibling(tmp_path / "fresh"), store)
+    fresh.must("verify", "data", "--read-data")
+    assert numbers(fresh) == [3]

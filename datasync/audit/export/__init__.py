@@ -39,7 +39,7 @@ def writer(name: str) -> Write:
         if error.name != "pyarrow":
             raise
         raise UsageError(
-            "export format parquet: it needs pyarrow, which is not installed: install gpu-datasync[parquet]"
+            "export format parquet: it needs pyarrow, which is not installed: pip install 'gpu-datasync[parquet]'"
         ) from None
     write: Write = module.write
     return write
