@@ -1,4 +1,8 @@
-"""Reading single chunks by ranged requests: coalesced, widened to 64 KiB borders, opened and verified by id."""
+"""Reading single chunks by ranged requests: coalesced, widened to 64 KiB borders, opened and verified by id.
+
+A range begins behind the pack's header, which its reference carries: some servers hash a whole object when it is read
+from its first byte.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -6,7 +10,7 @@ from dataclasses import dataclass
 from datasync.crypto.hashing import keyed_hash
 from datasync.errors import IntegrityError, NotFound
 from datasync.format.names import pack_name
-from datasync.format.pack import TAG_BYTES
+from datasync.format.pack import FIXED_HEADER_BYTES, TAG_BYTES
 from datasync.format.snapshot import PageRef
 from datasync.model.entries import ChunkRef, ListRef, PackRef
 from datasync.model.limits import KIB, RANGE_BORDER_BYTES
@@ -59,7 +63,9 @@ def _widen(pack: PackRef, start: int, end: int, inside: list[tuple[int, Ref]]) -
     if end > pack.size:
         raise IntegrityError(f"pack {pack.id.hex()}: a chunk is said to end at {end}, the pack has {pack.size} bytes")
     border = RANGE_BORDER_BYTES
-    return Range(pack, start // border * border, min(pack.size, -(-end // border) * border), inside)
+    header = FIXED_HEADER_BYTES + len(pack.sealed_key)  # is known already
+    first = min(start, max(start // border * border, header))
+    return Range(pack, first, min(pack.size, -(-end // border) * border), inside)
 
 
 def missing(name: str) -> IntegrityError:
