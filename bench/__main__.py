@@ -12,7 +12,6 @@ datasync; writes JSON when asked.
 
 import argparse
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -51,11 +50,12 @@ def main() -> None:
                 storm(_server(name), root / f"{name}-storm", sets, options)
                 continue
             for turn in range(options.runs):
-                _round(name, root / f"{name}-{turn}", sets, options, samples, through_proxy=shaped)
+                _round(name, root / f"{name}-{turn}", sets, options, samples, turn=turn, through_proxy=shaped)
             if options.count and not shaped:
                 counted: dict[Key, list[Sample]] = {}
-                _round(name, root / f"{name}-counted", sets, options, counted, through_proxy=True)
+                _round(name, root / f"{name}-counted", sets, options, counted, turn=0, through_proxy=True)
                 _note_counts(samples, counted)
+        _make_removable(root)  # only now: ext4 passes over inodes that were deleted in the last minutes, which costs
     if samples:
         write_table(samples)
     if options.output:
@@ -113,8 +113,10 @@ def _round(
     options: argparse.Namespace,
     samples: dict[Key, list[Sample]],
     *,
+    turn: int,
     through_proxy: bool,
 ) -> None:
+    """Have every tool do all steps; each turn begins with another tool, so that none always meets a fresh machine."""
     folder.mkdir(parents=True)
     with _server(name)() as server:
         server.make_bucket("bench")
@@ -123,9 +125,9 @@ def _round(
         upstream = (place.hostname or "", place.port or 0)
         with proxy(upstream, latency=options.latency / 1000, rate=rate) as between:
             seen = replace(server, endpoint=f"http://127.0.0.1:{between.port}") if through_proxy else server
-            for tool in all_tools(seen, folder, "bench", options.tool):
+            tools = all_tools(seen, folder, "bench", options.tool)
+            for tool in tools[turn % len(tools) :] + tools[: turn % len(tools)]:
                 _tool(tool, name, folder, sets, between, samples)
-    _remove(folder)
 
 
 def _tool(
@@ -151,10 +153,9 @@ def _tool(
             print(f"{server} {label} {step} {tool.name}: {done.wall:.2f} s", file=sys.stderr, flush=True)
 
 
-def _remove(folder: Path) -> None:
+def _make_removable(folder: Path) -> None:
     for path, _, _ in os.walk(folder):
         os.chmod(path, 0o700)  # views are read-only
-    shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
