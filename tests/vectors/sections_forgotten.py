@@ -15,7 +15,9 @@ from datasync.format.encoding import encode
 from datasync.model.ids import ZERO_ID
 from tests.vectors.fixed import TIME, xof
 from tests.vectors.section import Section
-from tests.vectors.sections_sealed import DATASET, pack_refs, sealed_object
+from tests.vectors.sections_pages import pack_refs
+from tests.vectors.sections_plain import DATASET
+from tests.vectors.sections_sealed import sealed_object
 
 
 def forgotten() -> Section:
