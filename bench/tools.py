@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.support.servers import S3Server
 
 _PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # programs of the locked requirements lie beside Python
-TRANSFERS = 16  # rclone's, as a user who wants speed would set it
+TRANSFERS = 16  # of rclone and s5cmd, as a user who wants speed would set it; 256 at once make the server fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def _floor(server: S3Server, home: Path, bucket: str) -> Tool:
 
 def _s5cmd(server: S3Server, home: Path, bucket: str) -> Tool:
     program = shutil.which("s5cmd", path=_PATH) or "s5cmd"
-    run = [program, "--endpoint-url", server.endpoint, "--log", "error"]
+    run = [program, "--numworkers", str(TRANSFERS), "--endpoint-url", server.endpoint, "--log", "error"]
     place = f"s3://{bucket}/s5cmd/{{name}}/"
     return Tool(
         "s5cmd, plaintext",
