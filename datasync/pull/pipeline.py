@@ -255,7 +255,7 @@ class _Run:
         ):
             running: deque[Future[None]] = deque()
             try:
-                for job in self.plan.jobs():
+                for job in self.plan.jobs(WORKERS):
                     running.append(threads.submit(self._work, job, placer))
                     while len(running) > 2 * WORKERS:
                         self._take(running, written_back)

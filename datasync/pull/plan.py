@@ -4,7 +4,9 @@ The plan is a temporary SQLite database (it spills to disk by itself), so a mill
 and hard links are kept for the end, when their parents' times and their first members are final.
 """
 
+import itertools
 import sqlite3
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -160,12 +162,24 @@ class Plan:
         for row in self._db.execute("SELECT * FROM files WHERE chunks = 0 ORDER BY n"):
             yield PlannedFile(*row)
 
-    def jobs(self) -> Iterator[Job]:
-        """Yield the ranges to fetch, pack by pack: by priority, then in the order of first use."""
+    def jobs(self, abreast: int = 1) -> Iterator[Job]:
+        """Yield the ranges to fetch: packs by priority, then in the order of first use, those of *abreast* packs in
+        turn. So requests at the same time go to different objects: a server that hashes an object when it is first
+        asked for would hash it once for each of them.
+        """
         self._insert()
         self._db.execute("CREATE INDEX wanted_order ON wanted (pack, offset)")
-        for n, ref in self._db.execute("SELECT n, ref FROM packs ORDER BY priority, n"):
-            yield from self._pack_jobs(n, _pack_ref.decode(ref))
+        packs = self._db.execute("SELECT n, ref FROM packs ORDER BY priority, n")
+        waiting = (self._pack_jobs(n, _pack_ref.decode(ref)) for n, ref in packs)
+        begun = deque(itertools.islice(waiting, abreast))
+        while begun:
+            pack = begun.popleft()
+            job = next(pack, None)
+            if job is not None:
+                begun.append(pack)
+                yield job
+            else:
+                begun.extendleft(itertools.islice(waiting, 1))
 
     def _pack_jobs(self, n: int, pack: PackRef) -> Iterator[Job]:
         rows = self._db.execute(
