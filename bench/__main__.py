@@ -7,67 +7,87 @@ A proxy of ours counts requests and bytes. It takes as much CPU as a client does
 it, and counts from one more round (`--no-count` leaves it out). With `--latency`, which it adds to each request, or
 `--rate`, to which it keeps all traffic together, every round goes through it. `--storm` answers 503 to everything for
 so long in the middle of a push and draws the throughput. Prints a Markdown table of medians with each tool's ratio to
-datasync; writes JSON when asked.
+datasync, then what failed (exit 1); writes JSON and a plot when asked. `bench.rounds` says how a round is fair.
 """
 
 import argparse
-import os
+import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from bench.data import deep_tree, edit, shards, small_files, texts
-from bench.measure import Sample, measure
-from bench.proxy import Proxy, proxy
-from bench.report import Key, write_json, write_table
+from bench.data import deep_tree, shards, small_files, texts
+from bench.measure import Sample
+from bench.plot import bars
+from bench.report import Key, Results, median, write_failures, write_json, write_table
+from bench.rounds import SERVERS, SETTLE_SECONDS, Setting, run_round
 from bench.storm import storm
-from bench.tools import Tool, all_tools
-from tests.support import servers
-from tests.support.servers import S3Server
 
 SEED = 20261130
-SETTLE_SECONDS = 3  # longer than the racy window, so the unchanged push is one
 SETS = ("small", "shards", "texts", "deep", "versions")
 TOOLS = ("floor", "datasync", "restic", "rclone", "s5cmd")
+GIB = 1024**3
 
 
-def main() -> None:
-    """Run the benchmark."""
+def main() -> int:
+    """Run the benchmark; 1 when a tool failed somewhere, after everything else was measured and told."""
     options = _options()
-    samples: dict[Key, list[Sample]] = {}
-    shaped = bool(options.latency or options.rate)
+    results = Results()
     with tempfile.TemporaryDirectory(prefix="datasync-bench-") as folder:
         root = Path(folder)
         sets = {name: _make(root / "data" / name, name, options) for name in options.set}
+        _check_space(root, options)
+        setting = Setting(sets, options.tool, options.latency / 1000, _bytes(options.rate))
         time.sleep(SETTLE_SECONDS)
         for name in options.server:
             if options.storm:
-                storm(_server(name), root / f"{name}-storm", sets, options)
+                storm(SERVERS[name], root / f"{name}-storm", sets, options)
                 continue
             for turn in range(options.runs):
-                _round(name, root / f"{name}-{turn}", sets, options, samples, turn=turn, through_proxy=shaped)
-            if options.count and not shaped:
-                counted: dict[Key, list[Sample]] = {}
-                try:
-                    _round(name, root / f"{name}-counted", sets, options, counted, turn=0, through_proxy=True)
-                except RuntimeError as error:  # a tool failed: the times that were taken are good all the same
-                    print(f"{name}: the counting round stopped, counts are missing: {error}", file=sys.stderr)
-                _note_counts(samples, counted)
-        _make_removable(root)  # only now: ext4 passes over inodes that were deleted in the last minutes, which costs
-    if samples:
-        write_table(samples)
+                run_round(name, root / f"{name}-{turn}", setting, turn, results, counting=False)
+            if options.count and not setting.shaped:
+                counted = Results(failures=results.failures)
+                run_round(name, root / f"{name}-counted", setting, 0, counted, counting=True)
+                _note_counts(results.samples, counted.samples)
+    if results.samples:
+        write_table(results.samples)
+        write_failures(results.failures)
     if options.output:
-        write_json(options.output, samples, options)
+        write_json(options.output, results, options)
+    if options.plot and results.samples:
+        options.plot.write_text(_plot(results.samples))
+    return 1 if results.failures else 0
+
+
+def _plot(samples: dict[Key, list[Sample]]) -> str:
+    groups: dict[str, list[tuple[str, float]]] = {}
+    for (server, label, step, tool), found in samples.items():
+        groups.setdefault(f"{label}, {step} ({server})", []).append((tool, median(found)["wall"]))
+    return bars("Wall seconds, medians", groups)
+
+
+def _bytes(mib: float | None) -> float | None:
+    return None if mib is None else mib * 1024 * 1024
+
+
+def _check_space(root: Path, options: argparse.Namespace) -> None:
+    """Say so before anything is measured when one round will not fit."""
+    data = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
+    needed, free = (len(options.tool) + 1) * data, shutil.disk_usage(root).free
+    if needed > free:
+        sys.exit(
+            f"bench: {root}: {needed / GIB:.0f} GiB are needed, {free / GIB:.0f} GiB are free: set TMPDIR to a larger "
+            "disk, or choose fewer sets (--set) or tools (--tool)"
+        )
 
 
 def _note_counts(samples: dict[Key, list[Sample]], counted: dict[Key, list[Sample]]) -> None:
     """Give the samples of each step the requests and bytes that the proxy counted for it."""
     for key, (seen, *_) in counted.items():
+        if key not in samples:
+            continue  # it failed in every other round
         samples[key] = [replace(item, requests=seen.requests, bytes=seen.bytes) for item in samples[key]]
 
 
@@ -105,61 +125,5 @@ def _make(root: Path, name: str, options: argparse.Namespace) -> Path:
     return root
 
 
-def _server(name: str) -> Callable[[], AbstractContextManager[S3Server]]:
-    return {"rclone": servers.rclone, "seaweedfs": servers.seaweedfs}[name]
-
-
-def _round(
-    name: str,
-    folder: Path,
-    sets: dict[str, Path],
-    options: argparse.Namespace,
-    samples: dict[Key, list[Sample]],
-    *,
-    turn: int,
-    through_proxy: bool,
-) -> None:
-    """Have every tool do all steps; each turn begins with another tool, so that none always meets a fresh machine."""
-    folder.mkdir(parents=True)
-    with _server(name)() as server:
-        server.make_bucket("bench")
-        place = urlsplit(server.endpoint)
-        rate = None if options.rate is None else options.rate * 1024 * 1024
-        upstream = (place.hostname or "", place.port or 0)
-        with proxy(upstream, latency=options.latency / 1000, rate=rate) as between:
-            seen = replace(server, endpoint=f"http://127.0.0.1:{between.port}") if through_proxy else server
-            tools = all_tools(seen, folder, "bench", options.tool)
-            for tool in tools[turn % len(tools) :] + tools[: turn % len(tools)]:
-                _tool(tool, name, folder, sets, between, samples)
-
-
-def _tool(
-    tool: Tool, server: str, folder: Path, sets: dict[str, Path], between: Proxy, samples: dict[Key, list[Sample]]
-) -> None:
-    for command in tool.prepare:
-        measure(tool.fill(command, source="", target="", name=""), tool.environment)
-    for turn, (label, source) in enumerate(sets.items()):
-        target = folder / f"{tool.name.split()[0].strip(',')}-{label}"
-        values = {"source": str(source), "target": str(target), "name": label}
-        steps = [("push", tool.push), ("push again", tool.again or tool.push)]
-        if label == "versions":
-            steps.append(("push, 1 % edited", tool.again or tool.push))
-        for step, command in [*steps, ("bring back", tool.pull)]:
-            if "edited" in step:
-                edit(source, turn + len(samples))
-                time.sleep(SETTLE_SECONDS)
-            os.sync()  # nobody pays for another's dirty pages
-            between.reset()
-            done = measure(tool.fill(command, **values), tool.environment)
-            counted = replace(done, requests=between.requests.total(), bytes=between.bytes_in + between.bytes_out)
-            samples.setdefault((server, label, step, tool.name), []).append(counted)
-            print(f"{server} {label} {step} {tool.name}: {done.wall:.2f} s", file=sys.stderr, flush=True)
-
-
-def _make_removable(folder: Path) -> None:
-    for path, _, _ in os.walk(folder):
-        os.chmod(path, 0o700)  # views are read-only
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -30,7 +30,7 @@ def main() -> None:
 def _client() -> tuple[Any, str]:
     config = Config(
         s3={"addressing_style": "path", "payload_signing_enabled": False},
-        retries={"total_max_attempts": 1, "mode": "standard"},
+        retries={"total_max_attempts": 4, "mode": "standard"},  # rclone's server fails puts that meet in a new folder
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         max_pool_connections=TRANSFERS,

@@ -1,8 +1,11 @@
-"""Plots as SVG, without a library: one line over time, with a shaded stretch."""
+"""Plots as SVG, without a library: one line over time with a shaded stretch, and bars in groups."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from html import escape
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 720, 260, 60, 36, 24
+ROW, NAMES, FIGURES = 15, 110, 60  # of bars: height of one, room for names before and figures behind them
+COLOURS = ("#1f5fa8", "#c4622d", "#3d8b5f", "#8a5aa8", "#777777")
 
 
 def timeline(title: str, values: Sequence[float], shaded: tuple[float, float], unit: str) -> str:
@@ -34,3 +37,25 @@ def timeline(title: str, values: Sequence[float], shaded: tuple[float, float], u
             "</svg>\n",
         ]
     )
+
+
+def bars(title: str, groups: Mapping[str, Sequence[tuple[str, float]]]) -> str:
+    """Return horizontal bars of (name, value), those of a group to one scale, with the group's name above."""
+    names = sorted({name for values in groups.values() for name, _ in values})
+    colours = {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(names)}
+    parts, y = [f'<text x="8" y="16" font-size="13">{escape(title)}</text>'], 2 * ROW
+    for group, values in groups.items():
+        parts.append(f'<text x="8" y="{y + 11}" font-weight="bold">{escape(group)}</text>')
+        y += ROW
+        top = max(value for _, value in values) or 1.0
+        for name, value in values:
+            width = (WIDTH - NAMES - FIGURES) * value / top
+            place = f'x="{NAMES}" y="{y + 2}" width="{width:.1f}" height="{ROW - 4}"'
+            parts.append(f'<text x="{NAMES - 6}" y="{y + 11}" text-anchor="end">{escape(name)}</text>')
+            parts.append(f'<rect {place} fill="{colours[name]}"/>')
+            parts.append(f'<text x="{NAMES + width + 4:.1f}" y="{y + 11}">{value:.2f}</text>')
+            y += ROW
+        y += ROW // 2
+    view = f'viewBox="0 0 {WIDTH} {y}" font-family="sans-serif" font-size="11"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {view}>\n<rect width="{WIDTH}" height="{y}" fill="white"/>'
+    return "\n".join([head, *parts, "</svg>\n"])

@@ -5,13 +5,33 @@ import json
 import os
 import platform
 import statistics
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.measure import Sample
 
 Key = tuple[str, str, str, str]  # server, data set, step, tool
 MIB = 1024 * 1024
+
+
+class Failure(NamedTuple):
+    """A step that a tool did not do, and its last words."""
+
+    server: str
+    set: str
+    step: str
+    tool: str
+    words: str
+
+
+@dataclass(slots=True)
+class Results:
+    """What was measured, and what failed."""
+
+    samples: dict[Key, list[Sample]] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
 
 
 def median(found: list[Sample]) -> dict[str, float]:
@@ -38,10 +58,19 @@ def write_table(samples: dict[Key, list[Sample]]) -> None:
         print(f"| {' | '.join([server, label, step, tool, *figures, traffic, *ratios])} |")
 
 
-def write_json(path: Path, samples: dict[Key, list[Sample]], options: argparse.Namespace) -> None:
-    """Write the medians with what is needed to understand them."""
+def write_failures(failures: list[Failure]) -> None:
+    """Print what failed: those steps and the ones after them are missing in the table, in that round."""
+    for failure in failures:
+        print(f"\nFAILED: {' '.join(failure[:4])}: {failure.words}")
+
+
+def write_json(path: Path, results: Results, options: argparse.Namespace) -> None:
+    """Write the medians and the single runs' seconds with what is needed to understand them."""
     names = ("server", "set", "step", "tool")
-    rows = [dict(zip(names, key, strict=True)) | median(found) for key, found in samples.items()]
+    rows = [
+        dict(zip(names, key, strict=True)) | median(found) | {"walls": [round(item.wall, 2) for item in found]}
+        for key, found in results.samples.items()
+    ]
     about = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "cores": os.cpu_count(),
@@ -51,4 +80,5 @@ def write_json(path: Path, samples: dict[Key, list[Sample]], options: argparse.N
         "latency_ms": options.latency,
         "rate_mib": options.rate,
     }
-    path.write_text(json.dumps(about | {"rows": rows}, indent=1) + "\n")
+    failed = [failure._asdict() for failure in results.failures]
+    path.write_text(json.dumps(about | {"rows": rows, "failures": failed}, indent=1) + "\n")

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from bench.plot import timeline
 from bench.proxy import proxy
 from bench.tools import all_tools
-from tests.support.servers import S3Server
+from tests.support.servers import Restartable
 
 BEFORE_SECONDS = 15.0  # of steady throughput
 AFTER_SECONDS = 40.0
@@ -24,7 +24,7 @@ MIB = 1024 * 1024
 
 
 def storm(
-    start: Callable[[], AbstractContextManager[S3Server]],
+    start: Callable[[Path], AbstractContextManager[Restartable]],
     folder: Path,
     sets: dict[str, Path],
     options: argparse.Namespace,
@@ -36,7 +36,8 @@ def storm(
     folder.mkdir(parents=True)
     source = next(iter(sets.values()))
     rate = (options.rate or 15.0) * MIB
-    with start() as server:
+    with start(folder / "server") as running:
+        server = running.place
         server.make_bucket("bench")
         place = urlsplit(server.endpoint)
         with proxy((place.hostname or "", place.port or 0), latency=options.latency / 1000, rate=rate) as between:

@@ -85,7 +85,6 @@ def _datasync(server: S3Server, home: Path, bucket: str) -> Tool:
     run = [sys.executable, "-m", "datasync.cli.main"]
     environment = _base(server, home) | {
         "DATASYNC_REPOSITORY": server.url(bucket, "datasync"),
-        "DATASYNC_CACHE": str(home / "cache"),
         "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
     }
     return Tool(
@@ -93,7 +92,7 @@ def _datasync(server: S3Server, home: Path, bucket: str) -> Tool:
         environment,
         ([*run, "init"],),
         [*run, "push", "{source}", "--dataset", "{name}"],
-        [*run, "warm", "{name}"],
+        [*run, "warm", "--cache", "{target}", "{name}"],
     )
 
 

