@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from datasync.cache.space import parse_size
+from datasync.cache.sizes import parse_size
 from datasync.errors import UsageError
 
 SYSTEM_FILE = Path("/etc/datasync/config.toml")

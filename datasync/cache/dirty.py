@@ -66,6 +66,20 @@ class Markers:
             self._remove([(mark.name, mark.fd) for mark in stale])
             return removed
 
+    def distrusted_since(self) -> int | None:
+        """Return from which time (ns) on `recover` would remove objects, None for none; changes nothing."""
+        starts = []
+        for name in names_in(self._fd):
+            if name.startswith(MARKER):
+                with contextlib.suppress(FileNotFoundError):  # its run flushed just now
+                    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._fd)
+                    try:
+                        mark = _Marker.read(name, fd)
+                    finally:
+                        os.close(fd)
+                    starts += [mark.start_ns] if mark.boot_id != self._boot_id else []
+        return min(starts, default=None)
+
     def begin(self) -> _Run:
         """Count one publish in; a durable marker covers it when this returns. Ends with `end`."""
         now = time.time_ns()

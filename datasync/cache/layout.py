@@ -27,7 +27,7 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -195,19 +195,31 @@ def is_stem(name: bytes) -> bool:
 
 
 def _own_directory(tree: Tree, name: bytes, mode: int, cache: Path) -> None:
-    status = tree.lstat(name)
-    if status is None:
+    if tree.lstat(name) is None:
         tree.make_directory(name, mode)
         tree.set_mode(name, mode)  # whatever the umask is
-        status = tree.lstat(name)
+    status = _check_own(tree.lstat(name), name, cache)
+    if name == OBJECTS and stat.S_IMODE(status.st_mode) != mode:
+        tree.set_mode(name, mode)
+
+
+def _check_own(status: os.stat_result | None, name: bytes, cache: Path) -> os.stat_result:
     shown = cache / os.fsdecode(name)
     if status is None or not stat.S_ISDIR(status.st_mode):
         raise UsageError(
             f"cache {shown}: expected a directory, found something else; remove it or use another cache directory"
         )
     check_directory(shown, status)
-    if name == OBJECTS and stat.S_IMODE(status.st_mode) != mode:
-        tree.set_mode(name, mode)
+    return status
+
+
+def check_inside(tree: Tree, names: Iterable[bytes], cache: Path) -> None:
+    """Check what there is of the directories *names* of a cache, as opening it does; nothing is made."""
+    found = {name: status for name in names if (status := tree.lstat(name)) is not None}
+    for name, status in found.items():
+        _check_own(status, name, cache)
+    if found.keys() == {OBJECTS, VIEWS}:
+        _check_one_disk(tree, cache)
 
 
 def check_directory(path: Path, status: os.stat_result) -> None:

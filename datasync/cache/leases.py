@@ -99,19 +99,19 @@ def _random_name() -> bytes:
     return os.urandom(8).hex().encode()
 
 
-def living_leases(cache: Cache, view: View) -> list[Owner]:
-    """Return who holds the view; leases of the dead are removed."""
+def living_leases(cache: Cache, view: View, *, remove_dead: bool = True) -> list[Owner]:
+    """Return who holds the view; leases of the dead are removed, unless nothing is to be changed."""
     found = []
     with cache.tree.subtree(view.folder) as folder:
         names = [os.fsencode(name) for name in names_in(folder.root_fd)]
     for name in names:
         if name.startswith(_PREFIX + view.stem + b"-"):
-            owner = _look(cache, view.folder + b"/" + name)
+            owner = _look(cache, view.folder + b"/" + name, remove_dead=remove_dead)
             found += [owner] if owner is not None else []
     return found
 
 
-def _look(cache: Cache, name: bytes) -> Owner | None:
+def _look(cache: Cache, name: bytes, *, remove_dead: bool) -> Owner | None:
     try:
         fd = cache.tree.open_file(name, os.O_RDWR)
     except NotFound:
@@ -125,7 +125,8 @@ def _look(cache: Cache, name: bytes) -> Owner | None:
         foreign = owner.boot != current_boot_id() or owner.host != socket.gethostname()
         if foreign and time.time() - os.fstat(fd).st_mtime < SILENT_SECONDS:
             return owner
-        cache.tree.remove(name)
+        if remove_dead:
+            cache.tree.remove(name)
         return None
     finally:
         os.close(fd)

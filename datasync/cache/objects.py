@@ -120,6 +120,13 @@ class Objects:
             raise fault(error, f"object {file_id.hex()}") from error
         return status.st_size == size and stat.S_ISREG(status.st_mode)
 
+    def changed_ns(self, file_id: FileId) -> int:
+        """Return the object's ctime."""
+        try:
+            return os.stat(_name(file_id), dir_fd=self._fd, follow_symlinks=False).st_ctime_ns
+        except OSError as error:
+            raise fault(error, f"object {file_id.hex()}") from error
+
     def adopt(self, file_id: FileId, tree: Tree, path: bytes) -> bool:
         """Place the object at *path* in a staging view; False when there is no such object."""
         name = _name(file_id)

@@ -13,7 +13,6 @@ directory is removed before anything is counted. Raises `NoSpace`.
 import contextlib
 import fcntl
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,25 +25,14 @@ from datasync.cache.leases import living_leases
 from datasync.cache.locks import ViewLock
 from datasync.cache.pins import pinned_until, unpin
 from datasync.cache.ready import Ready, discard_view, read_ready
-from datasync.errors import DatasyncError, IntegrityError, NoSpace, NotFound, UsageError
+from datasync.cache.sizes import parse_size
+from datasync.errors import DatasyncError, IntegrityError, NoSpace, NotFound
 from datasync.model.ids import ID_BYTES
 
 BLOCK_BYTES = 512
 WAIT_SECONDS = 0.25
-_LOCK = b".space.lock"
-_RESERVATION = b".reserved-"
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(%|B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)?")
-_UNITS = {unit + "B": 1000**at for at, unit in enumerate(("", "K", "M", "G", "T"))}
-_UNITS |= {unit + "iB": 1024**at for at, unit in enumerate(("K", "M", "G", "T"), 1)}
-
-
-def parse_size(text: str, what: str) -> tuple[float, bool]:
-    """Return (number, is a share) for `80%`, `500GiB` or plain bytes; raise `UsageError`."""
-    match = _SIZE.fullmatch(text.strip())
-    if not match or (match[2] == "%" and float(match[1]) > 100):
-        raise UsageError(f"{what}: expected a size like 500GiB or a share like 80%, found {text!r}")
-    number = float(match[1])
-    return (number / 100, True) if match[2] == "%" else (number * _UNITS[match[2] or "B"], False)
+LOCK = b".space.lock"
+RESERVATION = b".reserved-"
 
 
 def _untold(_: View, __: Ready | None) -> None:
@@ -112,10 +100,10 @@ class Space:
         fd = -1
         while fd < 0:
             try:
-                fd = tree.open_file(_LOCK, os.O_RDWR)
+                fd = tree.open_file(LOCK, os.O_RDWR)
             except NotFound:
                 with contextlib.suppress(IntegrityError):  # another process made it just now
-                    os.close(tree.create(_LOCK, 0o600))
+                    os.close(tree.create(LOCK, 0o600))
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
@@ -124,11 +112,7 @@ class Space:
 
     def reserve(self, need: int, keep: View, waiting: Callable[[], None] | None = None) -> Reservation:
         """Reserve *need* bytes for making the view *keep*, evicting what nobody uses, or waiting for others."""
-        if need > self.limit:
-            raise NoSpace(
-                f"{self._cache.path}: the snapshot needs {need} bytes here, the cache's limit is {self.limit}: "
-                "raise cache.max, or use a larger disk"
-            )
+        self._require_below_limit(need)
         while True:
             with self._alone():
                 self._crossed = False
@@ -142,12 +126,23 @@ class Space:
                 waiting()
             time.sleep(WAIT_SECONDS)
 
-    def _refusal(self, need: int) -> str:
+    def _require_below_limit(self, need: int) -> None:
+        if need > self.limit:
+            raise NoSpace(
+                f"{self._cache.path}: the snapshot needs {need} bytes here, the cache's limit is {self.limit}: "
+                "raise cache.max, or use a larger disk"
+            )
+
+    def free(self) -> int:
+        """Return the bytes that are free on the disk."""
         status = os.statvfs(self._cache.tree.root_fd)
-        free = status.f_bavail * status.f_frsize
+        return status.f_bavail * status.f_frsize
+
+    def _refusal(self, need: int) -> str:
         return (
-            f"{self._cache.path}: {need} bytes are needed, {self.used()} of {self.limit} are used and {free} are free "
-            "on the disk; what is left is pinned or leased, or in quarantine: unpin, end jobs, or use a larger disk"
+            f"{self._cache.path}: {need} bytes are needed, {self.used()} of {self.limit} are used and "
+            f"{self.free()} are free on the disk; what is left is pinned or leased, or in quarantine: "
+            "unpin, end jobs, or use a larger disk"
         )
 
     def _make_room(self, need: int, promised: int, keep: View) -> bool:
@@ -164,8 +159,7 @@ class Space:
         return True
 
     def _fits(self, need: int, promised: int, used: int, freed: int = 0) -> bool:
-        status = os.statvfs(self._cache.tree.root_fd)
-        free = status.f_bavail * status.f_frsize + freed
+        free = self.free() + freed
         return used - freed + promised + need <= self.limit and promised + need + self.reserve_bytes <= free
 
     def _evictable(self) -> int:
@@ -174,11 +168,19 @@ class Space:
         if self._reflinks:
             names = self._listed(frozenset(view.objects for view in kept))
             return sum(status.st_blocks * BLOCK_BYTES for _, name, status in self._objects() if name not in names)
-        inodes: set[int] = set()
-        for place in [view.place for view in kept] + [view.staging for view in self.unfinished()]:
-            with contextlib.suppress(NotFound):  # finished, or evicted by hand, just now
-                inodes.update(self._inodes(place))
+        inodes = self._staged()
+        for view in kept:
+            with contextlib.suppress(NotFound):  # evicted by hand just now
+                inodes.update(self._inodes(view.place))
         return sum(status.st_blocks * BLOCK_BYTES for _, _, status in self._objects() if status.st_ino not in inodes)
+
+    def _staged(self) -> set[int]:
+        """Return the inodes of the views that are being made."""
+        inodes: set[int] = set()
+        for view in self.unfinished():
+            with contextlib.suppress(NotFound):  # finished just now
+                inodes.update(self._inodes(view.staging))
+        return inodes
 
     def _is_kept(self, view: View) -> bool:
         return pinned_until(self._cache, view) is not None or bool(living_leases(self._cache, view))
@@ -195,7 +197,7 @@ class Space:
                         pending.append(above + b"/" + os.fsencode(item.name))
 
     def _enter(self, need: int) -> Reservation:
-        name = _RESERVATION + os.urandom(8).hex().encode()
+        name = RESERVATION + os.urandom(8).hex().encode()
         fd = self._cache.tree.create(name, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -211,7 +213,7 @@ class Space:
         total = 0
         for text in names_in(self._cache.tree.root_fd):
             name = os.fsencode(text)
-            if not name.startswith(_RESERVATION):
+            if not name.startswith(RESERVATION):
                 continue
             try:
                 fd = self._cache.tree.open_file(name, os.O_RDWR)

@@ -1,7 +1,7 @@
 """A command with --daemon: run by the daemon that is named, where it only looks; the same words, progress, exit codes.
 
-`warm`, `run`, `push` and the commands of `daemon` speak to a daemon themselves. Every other command with --daemon is
-refused, so that nobody thinks that a daemon did it.
+`warm`, `plan`, `run`, `push` and the commands of `daemon` speak to a daemon themselves. Every other command with
+--daemon is refused, so that nobody thinks that a daemon did it.
 """
 
 import click
@@ -9,10 +9,11 @@ import click
 from datasync.cli.output import Output, replay
 from datasync.config import Flags, load_config
 from datasync.errors import StorageUnavailable, UsageError
-from datasync.service.client import is_url, require_local
+from datasync.service.client import require_local
+from datasync.service.sockets import is_url
 from datasync.service.verbs import VERBS, refused_option, verb_of, without_daemon
 
-THEMSELVES = ("warm", "run", "push", "daemon")
+THEMSELVES = ("warm", "plan", "run", "push", "daemon")
 
 
 def asked_daemon(flags: Flags, output: Output) -> bool:
@@ -22,7 +23,7 @@ def asked_daemon(flags: Flags, output: Output) -> bool:
         return False
     verb = verb_of(arguments)
     if verb is None:
-        known = ", ".join((*THEMSELVES, *VERBS))
+        known = ", ".join(dict.fromkeys((*THEMSELVES, *VERBS)))
         raise UsageError(f"{arguments[0]} --daemon: it is done by this process alone; a daemon is asked by {known}")
     if is_url(flags.daemon):
         raise UsageError(

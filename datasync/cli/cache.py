@@ -12,16 +12,16 @@ import click
 
 from datasync.cache.layout import Cache
 from datasync.cache.space import Limits
-from datasync.cli.common import CommandGroup, cache_option, common, session
+from datasync.cli.common import CommandGroup, cache_option, common, dry_option, session
 from datasync.cli.output import Output, path_text, plural, size
 from datasync.cli.output_file import require_writable, write_file
 from datasync.cli.span import seconds
 from datasync.config import Config, Flags, load_config
-from datasync.errors import IntegrityError, Locked
+from datasync.errors import IntegrityError, Locked, UsageError
 from datasync.service import local_views as views
 from datasync.service.caches import open_caches
 from datasync.service.gate_access import access, shown
-from datasync.service.purge import purge
+from datasync.service.purge import purge, survey
 from datasync.service.quarantine import quarantined
 from datasync.service.scrub import FirstLook, first_look, scrub, set_aside
 from datasync.service.session import TOOL
@@ -158,22 +158,29 @@ def unpin(reference: str, cache: tuple[Path, ...], output: Output, flags: Flags)
 @command.command("evict")
 @click.argument("reference")
 @cache_option
+@dry_option
 @common
-def evict(reference: str, cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
+def evict(reference: str, cache: tuple[Path, ...], dry_run: bool, output: Output, flags: Flags) -> None:
     """Remove the views of REFERENCE that no job holds, pinned or not."""
     held = []
     with opened(flags, cache, output) as (config, caches, limits):
         found = views.match(views.local_views(caches, limits, output.warn), reference)
         for item in found:
             try:
-                views.evict(config, item, limits)
+                if dry_run:
+                    views.check_evict(config, item)
+                    output.line(str(item.view.path))
+                    output.event("evict", **_fields(item), dry_run=True)
+                else:
+                    views.evict(config, item, limits)
             except Locked as error:
                 output.warn(str(error))
                 held.append(item)
+    done = "would be removed" if dry_run else "were removed"
     if held:
-        raise Locked(f"{reference}: {plural(len(held), 'view')} held by a job, named above; the others were removed")
-    output.note(f"{plural(len(found), 'view')} removed")
-    output.result(views=len(found))
+        raise Locked(f"{reference}: {plural(len(held), 'view')} held by a job, named above; the others {done}")
+    output.note(f"{plural(len(found), 'view')} {'would be ' if dry_run else ''}removed")
+    output.result(views=len(found), **({"dry_run": True} if dry_run else {}))
 
 
 @command.command("scrub")
@@ -220,6 +227,23 @@ def _ship(flags: Flags, config: Config, output: Output) -> None:
             audit_remote.send(opened)
 
 
+def _survey_purge(output_file: Path | None, cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
+    """Say what a purge would remove."""
+    if output_file is not None:
+        raise UsageError("purge --dry-run: it makes no receipt: leave --output out")
+    with opened(flags, cache, output) as (config, caches, limits):
+        removed, kept = survey(config, caches, limits, output.warn)
+    for item in removed:
+        output.line(str(item["path"]))
+        output.event("purge", **item, dry_run=True)
+    for item in kept:
+        output.warn(f"{item['path']}: {item['why']}")
+    if kept:
+        raise Locked(f"purge: {plural(len(kept), 'view')} could not be removed, named above; all else would be")
+    output.note(f"{plural(len(removed), 'view')}, with all objects and the quarantine, would be removed")
+    output.result(removed=removed, kept=kept, dry_run=True)
+
+
 @command.command("purge")
 @click.option(
     "--output",
@@ -230,9 +254,15 @@ def _ship(flags: Flags, config: Config, output: Output) -> None:
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @cache_option
+@dry_option
 @common
-def purge_command(output_file: Path | None, yes: bool, cache: tuple[Path, ...], output: Output, flags: Flags) -> None:
+def purge_command(
+    output_file: Path | None, yes: bool, cache: tuple[Path, ...], dry_run: bool, output: Output, flags: Flags
+) -> None:
     """Remove everything that no job holds, before the machine goes back, and make a signed receipt."""
+    if dry_run:
+        _survey_purge(output_file, cache, output, flags)
+        return
     with opened(flags, cache, output) as (config, caches, limits):
         if not yes:
             where = ", ".join(str(item.path) for item in caches)

@@ -13,6 +13,7 @@ from datasync.cli.output import Output, Relay
 from datasync.cli.secret import ask_secret
 from datasync.cli.stall import told_stalls
 from datasync.config import Flags, load_config
+from datasync.errors import UsageError
 from datasync.service.record import watched
 from datasync.service.session import Session
 
@@ -41,6 +42,12 @@ subset_option = click.option(
     "--subset", multiple=True, metavar="GLOB", help="Only what matches, with its parents; may be repeated."
 )
 
+order_option = click.option(
+    "--order", multiple=True, metavar="GLOB|@FILE", help="What to fetch first; @FILE has a pattern a line."
+)
+
+dry_option = click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done; change nothing.")
+
 group_option = click.option(
     "--group", metavar="NAME", help="The local group that may read, while no policy is in force (or [cache] group)."
 )
@@ -48,6 +55,21 @@ group_option = click.option(
 storage_class_option = click.option(
     "--storage-class", metavar="NAME", help="The provider's class for new objects (or [push] storage_class)."
 )
+
+
+def patterns(order: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the patterns of --order, those of files in their place."""
+    found: list[str] = []
+    for text in order:
+        if not text.startswith("@"):
+            found.append(text)
+            continue
+        try:
+            lines = Path(text[1:]).read_text().splitlines()
+        except (OSError, UnicodeDecodeError):
+            raise UsageError(f"--order {text}: expected a text file with a pattern a line, it cannot be read") from None
+        found += [line.strip() for line in lines if line.strip()]
+    return tuple(found)
 
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:

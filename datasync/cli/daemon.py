@@ -12,7 +12,8 @@ from datasync.cli.output import Output, shown
 from datasync.config import Config, Flags, load_config
 from datasync.errors import UsageError
 from datasync.service.client import quoted, require_daemon, require_local
-from datasync.service.daemon_settings import read_settings, socket_path
+from datasync.service.daemon_settings import read_settings
+from datasync.service.sockets import socket_path
 
 UNITS = ("system", "user")
 

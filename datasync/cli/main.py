@@ -31,6 +31,7 @@ COMMANDS = {
     "push": "Push a directory: what changed goes up, sealed",
     "pull": "Restore a snapshot into a directory",
     "warm": "Make a snapshot ready in the node's cache and print its path",
+    "plan": "Show what a warm or a pull would fetch, keep and evict here",
     "run": "Warm datasets, then run a command that reads them",
     "path": "Print the ready directory of a dataset on this node",
     "ready": "Check that a dataset is ready on this node",

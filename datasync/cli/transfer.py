@@ -2,19 +2,21 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from datasync.cli.output import Output, path_text, size
 from datasync.cli.pace import Pace, duration, percent
-from datasync.pull.pipeline import Progress
-from datasync.push.options import Progress as PushProgress
+
+if TYPE_CHECKING:  # a warm needs no part of push, a push none of pull
+    from datasync.pull.pipeline import Progress
+    from datasync.push.options import Progress as PushProgress
 
 
-def reporter(output: Output) -> Callable[[Progress], None]:
+def reporter(output: Output) -> "Callable[[Progress], None]":
     """Return what shows a transfer's progress."""
     pace = Pace()
 
-    def report(progress: Progress) -> None:
+    def report(progress: "Progress") -> None:
         pace.add(time.monotonic(), progress.bytes, progress.files)
         left = pace.left(0, progress.total_bytes)
         parts = [] if not progress.total_bytes else [f"{percent(progress.bytes, progress.total_bytes)} %"]
@@ -38,11 +40,11 @@ def reporter(output: Output) -> Callable[[Progress], None]:
     return report
 
 
-def push_reporter(output: Output) -> Callable[[PushProgress], None]:
+def push_reporter(output: Output) -> "Callable[[PushProgress], None]":
     """Return what shows a push's progress."""
     pace = Pace()
 
-    def report(progress: PushProgress) -> None:
+    def report(progress: "PushProgress") -> None:
         passed = progress.kept_bytes + progress.read_bytes
         pace.add(time.monotonic(), passed, progress.entries)
         total, reads = progress.total_bytes, progress.stage in ("scanning", "reading")

@@ -5,12 +5,20 @@ from pathlib import Path
 
 import click
 
-from datasync.cli.common import cache_option, common, group_option, session, subset_option
+from datasync.cli.common import (
+    cache_option,
+    common,
+    dry_option,
+    group_option,
+    order_option,
+    patterns,
+    session,
+    subset_option,
+)
 from datasync.cli.output import Output, plural, size
 from datasync.cli.span import seconds
 from datasync.cli.transfer import reporter, waiter
 from datasync.config import Flags
-from datasync.errors import UsageError
 from datasync.service.hook import warm_by_daemon
 from datasync.service.session import Session
 from datasync.service.warm import Warmed, WarmOptions
@@ -22,9 +30,10 @@ from datasync.service.warm import Warmed, WarmOptions
 @click.option("--ttl", metavar="TIME", help="Pin it for this time, like 12h.")
 @click.option("--wait/--no-wait", default=True, help="Wait for another process that makes the view (default), or fail.")
 @subset_option
-@click.option("--order", multiple=True, metavar="GLOB|@FILE", help="What to fetch first; @FILE has a pattern a line.")
+@order_option
 @group_option
 @cache_option
+@dry_option
 @common
 def command(
     references: tuple[str, ...],
@@ -35,17 +44,23 @@ def command(
     order: tuple[str, ...],
     group: str | None,
     cache: tuple[Path, ...],
+    dry_run: bool,
     output: Output,
     flags: Flags,
 ) -> None:
     """Make each REFERENCE ready in the node's cache; print the path of each ready directory."""
     flags = replace(flags, caches=cache)
+    if dry_run:
+        from datasync.cli.plan import plan_warms  # a warm loads none of it
+
+        plan_warms(references, subset, patterns(order), group, output, flags)
+        return
     options = WarmOptions(
         pin=pin or ttl is not None,
         pin_seconds=seconds(ttl) if ttl is not None else None,
         wait=wait,
         subset=subset,
-        order=_patterns(order),
+        order=patterns(order),
         group=group,
     )
     with session(flags, output) as opened:
@@ -53,21 +68,6 @@ def command(
     for item in done:
         output.line(str(item.path))
     output.result(views=[fields(item) for item in done], **fields(done[0]))
-
-
-def _patterns(order: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the patterns of --order, those of files in their place."""
-    found: list[str] = []
-    for text in order:
-        if not text.startswith("@"):
-            found.append(text)
-            continue
-        try:
-            lines = Path(text[1:]).read_text().splitlines()
-        except (OSError, UnicodeDecodeError):
-            raise UsageError(f"--order {text}: expected a text file with a pattern a line, it cannot be read") from None
-        found += [line.strip() for line in lines if line.strip()]
-    return tuple(found)
 
 
 def warm_one(opened: Session, reference: str, output: Output, options: WarmOptions) -> Warmed:

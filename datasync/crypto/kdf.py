@@ -1,6 +1,6 @@
 """HKDF-SHA-512 (RFC 5869) and the key tree of docs/format.md, section 4; Argon2id (RFC 9106) for passphrases."""
 
-import secrets
+import os
 import unicodedata
 from dataclasses import dataclass
 
@@ -25,17 +25,17 @@ def derive(key: bytes, info: bytes, length: int = KEY_BYTES, *, salt: bytes = b"
 
 def random_key() -> bytes:
     """Return 32 fresh random bytes."""
-    return secrets.token_bytes(KEY_BYTES)
+    return os.urandom(KEY_BYTES)
 
 
 def random_bytes(count: int) -> bytes:
     """Return *count* fresh random bytes."""
-    return secrets.token_bytes(count)
+    return os.urandom(count)
 
 
 def shuffle(count: int) -> list[int]:
     """Return 0 … count-1 in random order: sorted by random keys of 16 bytes, one system call for all."""
-    drawn = secrets.token_bytes(16 * count)
+    drawn = os.urandom(16 * count)
     keys = [drawn[at : at + 16] for at in range(0, len(drawn), 16)]
     return sorted(range(count), key=keys.__getitem__)
 

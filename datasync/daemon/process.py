@@ -14,7 +14,7 @@ from pathlib import Path
 from datasync.config import Config
 from datasync.errors import DatasyncError, DeadlineExceeded, Locked, StorageUnavailable
 from datasync.service.client import Api, local_api
-from datasync.service.daemon_settings import socket_path
+from datasync.service.sockets import socket_path
 
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0

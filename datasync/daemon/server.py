@@ -33,9 +33,9 @@ from datasync.daemon.routes import ROUTES
 from datasync.daemon.supervisor import Supervisor
 from datasync.errors import DatasyncError, Locked, UsageError
 from datasync.service.daemon_rights import manage
-from datasync.service.daemon_settings import Server, Settings, socket_path
+from datasync.service.daemon_settings import Server, Settings
 from datasync.service.issuers import Issuers
-from datasync.service.sockets import reachable
+from datasync.service.sockets import reachable, socket_path
 from datasync.service.tokens import TokenBook
 
 FLUSH_SECONDS = 30.0

@@ -5,14 +5,15 @@ import threading
 from collections.abc import Iterable, Iterator
 
 from datasync.crypto.aead import PackOpener
-from datasync.crypto.hashing import keyed_hash
-from datasync.errors import IntegrityError, NotFound
+from datasync.errors import NotFound
 from datasync.format import pack as packs
 from datasync.format.names import pack_name
 from datasync.model.limits import CHUNK_BYTES
-from datasync.repository.chunks import Range, Ref, missing
+from datasync.pull.open import Buffer, open_verified
+from datasync.repository.chunks import missing
 from datasync.repository.keyring import Keyring
-from datasync.repository.packs import Buffer, open_chunk, opener_of
+from datasync.repository.packs import opener_of
+from datasync.repository.ranges import Range, Ref
 from datasync.storage.protocol import ObjectStore
 
 
@@ -62,14 +63,3 @@ class Fetcher:
             for index, ref in wanted:
                 at = ref.offset - part.start
                 yield index, open_verified(opener, head, ref, sealed, at, plain, self.id_key, name)
-
-
-def open_verified(
-    opener: PackOpener, head: bytes, ref: Ref, sealed: memoryview, at: int, plain: memoryview, id_key: bytes, name: str
-) -> Buffer:
-    """Return the raw bytes of the chunk *ref* that lies at *at* in *sealed*; they may lie in *plain*."""
-    found = sealed[at : at + ref.stored + packs.TAG_BYTES]
-    raw = open_chunk(opener, head, ref, ref.position, found, plain, name)
-    if keyed_hash(id_key, raw) != ref.id:
-        raise IntegrityError(f"{name}: the chunk at position {ref.position} does not hash to its id")
-    return raw

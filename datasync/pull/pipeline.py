@@ -22,7 +22,7 @@ from datasync.cache.objects import Objects
 from datasync.cache.ready import Ready, publish_view, stage_view, write_object_list
 from datasync.cache.space import Limits, Reservation, Space
 from datasync.cache.sums import Sums
-from datasync.errors import NoSpace, UsageError
+from datasync.errors import NoSpace
 from datasync.format.page import Page
 from datasync.model.entries import FILE, ChunkRef, Entry, StoredChunk
 from datasync.model.ids import DatasetId, SnapshotId
@@ -35,10 +35,11 @@ from datasync.pull.place import Placer
 from datasync.pull.plan import Job, Plan
 from datasync.pull.select import Selection
 from datasync.pull.slots import Slots
+from datasync.pull.target import make_target
 from datasync.pull.view import ViewDestination
 from datasync.pull.writeback import WriteBack
-from datasync.repository.chunks import Ref
 from datasync.repository.manifest import ManifestReader
+from datasync.repository.ranges import Ref
 from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import Snapshot
 
@@ -70,6 +71,23 @@ class PullResult:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a transfer would do: of `files`, `kept` are there or links to others, `wanted` are to be fetched in `ranges`
+    requests; `wanted_bytes` are their data, `needed_bytes` the space that a cache reserves.
+    """
+
+    entries: int
+    files: int
+    bytes: int
+    kept: int
+    wanted: int
+    wanted_bytes: int
+    ranges: int
+    fetched_bytes: int
+    needed_bytes: int
+
+
 Report = Callable[[Progress], None]
 
 
@@ -86,7 +104,7 @@ class Receipt:
 def pull_to_directory(dataset: OpenDataset, snapshot: Snapshot, target: Path, report: Report) -> PullResult:
     """Make the directory *target* hold what *snapshot* has."""
     started = time.monotonic()
-    created = _make_target(target)
+    created = make_target(target)
     with Tree.open(target) as tree:
         destination = DirectoryDestination(tree, snapshot.id, created=created)
         run = _Run(dataset, snapshot, report)
@@ -100,20 +118,6 @@ def pull_to_directory(dataset: OpenDataset, snapshot: Snapshot, target: Path, re
         finally:
             run.close()
     return run.result(started)
-
-
-def _make_target(target: Path) -> bool:
-    try:
-        target.mkdir(mode=0o700, parents=False)
-    except FileExistsError:
-        if not target.is_dir():
-            raise UsageError(f"{target}: expected a directory to pull into, found a file") from None
-        return not any(target.iterdir())
-    except FileNotFoundError:
-        raise UsageError(f"{target}: its parent directory does not exist: make it first") from None
-    except PermissionError:
-        raise UsageError(f"{target}: cannot be created here: permission denied") from None
-    return True
 
 
 def warm_view(
@@ -140,7 +144,7 @@ def warm_view(
         run = _Run(dataset, snapshot, report, selection)
         try:
             run.prepare(destination.accept, destination.adopt, lambda: run.hire(tree, objects, lock_fd))
-            run.reserved = space.reserve(run.plan.bytes + BLOCK_BYTES * run.plan.files, view, waiting)
+            run.reserved = space.reserve(run.needed_bytes(), view, waiting)
             run.transfer(destination, objects.write_back, sums)
             destination.complete(run.plan)
             destination.complete_root(snapshot.body.root)
@@ -150,6 +154,27 @@ def warm_view(
         finally:
             run.close()
     return run.result(started)
+
+
+def plan_transfer(
+    dataset: OpenDataset,
+    snapshot: Snapshot,
+    accept: Callable[[Entry, Plan], bool],
+    adopt: Callable[[Entry, bytes], bool],
+    selection: Selection | None = None,
+    room: Path | None = None,
+) -> Planned:
+    """Return what a transfer would do with these *accept* and *adopt*, which change nothing; only the manifest is
+    read. With *room* there is to be space for it at that place.
+    """
+    run = _Run(dataset, snapshot, lambda _: None, selection)
+    try:
+        run.prepare(accept, adopt)
+        if room is not None:
+            run.check_space(room)
+        return run.planned()
+    finally:
+        run.close()
 
 
 class _Run:
@@ -222,9 +247,22 @@ class _Run:
         found = self._reader.chunks(entry, page)
         return found if entry.lists else list(found)
 
+    def needed_bytes(self) -> int:
+        """Return what is reserved in a cache for the files that are to be fetched."""
+        return self.plan.bytes + BLOCK_BYTES * self.plan.files
+
+    def planned(self) -> Planned:
+        """Return what `transfer` would do."""
+        ranges = fetched = 0
+        for job in self.plan.jobs(WORKERS):
+            ranges += 1
+            fetched += job.part.end - job.part.start
+        found = (self.entries, self.files, self.bytes, self._kept)
+        return Planned(*found, self.plan.files, self.plan.bytes, ranges, fetched, self.needed_bytes())
+
     def check_space(self, where: Path) -> None:
         """Raise `NoSpace` before anything is fetched that can not be kept."""
-        status = os.statvfs(where)
+        status = os.statvfs(where if where.exists() else where.parent)
         free = status.f_bavail * status.f_frsize
         if self.plan.bytes + SPACE_MARGIN_BYTES > free:
             raise NoSpace(

@@ -16,7 +16,7 @@ import msgspec
 from datasync.format.pack import TAG_BYTES
 from datasync.model.entries import ChunkRef, Entry, PackRef, StoredChunk
 from datasync.model.limits import MIB
-from datasync.repository.chunks import Range, plan_ranges
+from datasync.repository.ranges import Range, plan_ranges
 
 _TABLES = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32768;

@@ -1,13 +1,16 @@
 """Warm into a view of the node's cache: objects that are there are shared, the rest is fetched once (design §5)."""
 
 import os
+from typing import TYPE_CHECKING
 
 from datasync.cache.beneath import Tree
 from datasync.cache.objects import Objects, read_only
-from datasync.format.snapshot import Root
 from datasync.model.entries import DIRECTORY, FILE, Entry
 from datasync.model.ids import FileId
 from datasync.pull.plan import Plan, PlannedFile
+
+if TYPE_CHECKING:
+    from datasync.format.snapshot import Root
 
 
 class ViewDestination:
@@ -63,7 +66,7 @@ class ViewDestination:
             self._tree.set_mode(path, read_only(mode))
             self._tree.set_mtime(path, mtime)
 
-    def complete_root(self, root: Root) -> None:
+    def complete_root(self, root: "Root") -> None:
         """Give the view the root's attributes and time; its mode is the gate for readers."""
         self._tree.set_xattrs(b"", root.xattrs)
         self._tree.set_mtime(b"", root.mtime)

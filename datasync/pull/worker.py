@@ -18,7 +18,7 @@ from datasync.crypto.aead import PackOpener
 from datasync.errors import DatasyncError
 from datasync.model.limits import CHUNK_BYTES
 from datasync.pull.batch import Batch, Done, Placed, Start, read, write
-from datasync.pull.fetch import open_verified
+from datasync.pull.open import open_verified
 from datasync.pull.place import Placer
 from datasync.pull.slots import map_slots
 from datasync.pull.view import ViewDestination

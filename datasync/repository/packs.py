@@ -15,11 +15,10 @@ from datasync.errors import FormatError, IntegrityError
 from datasync.format import pack as packs
 from datasync.format.pack import PackHeader, Row
 from datasync.format.packref import header_of, reference_to
-from datasync.format.snapshot import PageRef
-from datasync.model.entries import FORM_ZSTD, ChunkRef, ListRef, PackRef
+from datasync.model.entries import FORM_ZSTD, PackRef
 from datasync.model.limits import PACK_BYTES, PACK_CHUNKS
-from datasync.repository.compression import decompress
 from datasync.repository.keyring import Keyring, SealingKeys, pack_info
+from datasync.repository.opening import open_chunk
 
 Buffer = bytes | bytearray | memoryview
 
@@ -99,24 +98,6 @@ def _seal_rest(sealer: PackSealer, head: bytes, ordered: list[Piece], out: memor
     end = size - packs.TRAILER_BYTES
     sealer.seal_into(footer, packs.aad(head, packs.WHAT_FOOTER, count + 1, 0, len(footer)), out[footer_start:end])
     out[end:size] = (end - footer_start).to_bytes(4, "little")
-
-
-def open_chunk(
-    opener: PackOpener,
-    head: bytes,
-    ref: ChunkRef | ListRef | PageRef | Row,
-    position: int,
-    sealed: Buffer,
-    scratch: memoryview,
-    what: str,
-) -> Buffer:
-    """Return the raw bytes of one chunk; they may lie in *scratch* until it is used again.
-
-    The id is the caller's to check.
-    """
-    plain = scratch[: ref.stored]
-    opener.open_into(position, sealed, packs.aad(head, packs.WHAT_CHUNK, position, ref.form, ref.raw, ref.id), plain)
-    return decompress(ref.form, plain, ref.raw, what)
 
 
 def opener_of(keyring: Keyring, pack: PackRef, type_: int) -> tuple[PackOpener, bytes]:

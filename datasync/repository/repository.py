@@ -32,7 +32,6 @@ from datasync.format.trust import OWNER
 from datasync.model.limits import LABEL_NAME_BYTES, MARKER_BYTES
 from datasync.repository import numbered
 from datasync.repository.belief import Holder, believe, check_trust_time, may_deposit, was_told
-from datasync.repository.deposits import DepositKeyring, Deposits
 from datasync.repository.evidence import Evidence
 from datasync.repository.forgotten_table import ForgottenTable
 from datasync.repository.holders import Grantee
@@ -336,6 +335,8 @@ class Repository:
             raise WrongKey(f"dataset {name!r}: pushing into it needs the identity that it was granted to")
         evidence.pin(name)
         evidence.save()
+        from datasync.repository.deposits import DepositKeyring, Deposits  # for push-only writers alone
+
         keyring = DepositKeyring(keyset.keyset, identity.signing_seed)
         hashed = self.marker.naming == "hashed"
         history = Deposits(

@@ -20,11 +20,12 @@ from datasync.format.names import pack_name
 from datasync.format.page import Page
 from datasync.model.entries import ChunkRef, ListRef, PackRef, StoredChunk
 from datasync.model.limits import MIB, PACK_BYTES, PACK_CHUNKS
-from datasync.repository.chunks import Range, missing, plan_ranges
+from datasync.repository.chunks import missing
 from datasync.repository.compression import decompress
 from datasync.repository.condemned import condemn, read_list
 from datasync.repository.manifest import ManifestReader
 from datasync.repository.packs import Piece, fits, opener_of, seal_pack
+from datasync.repository.ranges import Range, plan_ranges
 from datasync.repository.relocate import drop_unreliable, publish
 from datasync.repository.relocations import Moved
 from datasync.repository.snapshots import History

@@ -46,10 +46,7 @@ def _assignment(history: History, name: str, data: bytes, table: str) -> TagAssi
 
 def assign(history: History, name: str, snapshot: Snapshot | None) -> None:
     """Point the tag *name* at *snapshot*, or remove it with None; nothing is written when it points there already."""
-    check_name(name, "tag")
-    signer = history.signer
-    if signer is None or signer.public not in history.trusted.root.with_role(TAGGERS, at=history.now()):
-        raise NotAuthorized(f"tag {name!r}: this identity may not set tags of the dataset: ask the owner")
+    signer = require_tagger(history, name)
     for _ in range(COMMIT_TRIES):
         number, digest, raw, assignments = _table(history)
         seq, target = (snapshot.body.seq, snapshot.id) if snapshot else (0, ZERO_ID)
@@ -61,6 +58,15 @@ def assign(history: History, name: str, snapshot: Snapshot | None) -> None:
         if _write(history, signer, number + 1, digest, raw):
             return
     raise IntegrityError(f"tag {name!r}: lost {COMMIT_TRIES} races for the next table of tags")
+
+
+def require_tagger(history: History, name: str) -> SigningKey:
+    """Return this identity's key, which may set the tag *name*; refuse a name that no tag can have."""
+    check_name(name, "tag")
+    signer = history.signer
+    if signer is None or signer.public not in history.trusted.root.with_role(TAGGERS, at=history.now()):
+        raise NotAuthorized(f"tag {name!r}: this identity may not set tags of the dataset: ask the owner")
+    return signer
 
 
 def _write(history: History, signer: SigningKey, number: int, previous: bytes, raw: dict[str, bytes]) -> bool:

@@ -3,38 +3,23 @@
     authorize(session, "Warm", dataset, event=event, seq=snapshot.body.seq)
 
 With no policy in force everything that the keys allow is allowed, and None is returned. Else the decision, noted on
-*event*, or recorded as one of its own; a denial raises `NotAuthorized`. Who asks is this
-machine's identity, as the policy's `identities` name it; region, purpose and node come from the policy itself (by the
-node's key) or from an offline grant that an owner signed, never from the caller.
+*event*, or recorded as one of its own; a denial raises `NotAuthorized` (`datasync.service.decision`).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from datasync.config import Config
-from datasync.crypto.signatures import signer_text
-from datasync.errors import NotAuthorized
-from datasync.policy.explain import explain
-from datasync.policy.model import Decision, Evidence, Request
-from datasync.policy.situations import changes, situations
 from datasync.repository.repository import OpenDataset
-from datasync.service.caller import Asked, Claims, Held, caller_of, grants_held, request_of
-from datasync.service.policy_force import InForce, dataset_policy, decision_time, site_policy
+from datasync.service.policy_force import InForce, dataset_policy, site_policy
 from datasync.service.record import Recording, recorded
 from datasync.service.session import Session
 
-HINTS = 3
-GRANTING = "ManageKeys"  # what who signs offline grants has to be allowed
-HINT_SEARCH = 500  # situations that are tried for the hints of a denial; `policy explain` tries more
+if TYPE_CHECKING:  # the engine of policies, which nobody needs where none is in force
+    from datasync.service.caller import Claims
+    from datasync.service.decision import Authorized
+
 DECIDED = frozenset({"Warm"})  # what a control side has asked its policies when it lent a key
-
-
-@dataclass(frozen=True, slots=True)
-class Authorized:
-    """An allowed action: what the event says of it."""
-
-    policy: str
-    decided_by: tuple[str, ...]
 
 
 def authorize(
@@ -47,22 +32,24 @@ def authorize(
     age_days: int | None = None,
     approvers: Iterable[bytes] = (),
     fresh: bool = True,
-    claims: Claims | None = None,
-) -> Authorized | None:
+    claims: "Claims | None" = None,
+) -> "Authorized | None":
     """Allow *action* on *dataset* (opened, a name, or None: the repository), or raise `NotAuthorized`.
 
     *fresh* False asks the store for no newer policy than this machine has seen. *approvers* signed for this action.
     *claims*: somebody else asks, whose token was verified.
     """
-    asked = Asked(action, seq, age_days, frozenset(approvers))
     policies = in_force(where, dataset, fresh=fresh, action=action)
     if not policies:
         return None
+    from datasync.service.decision import Asked, decide  # 10 ms to load
+
+    asked = Asked(action, seq, age_days, frozenset(approvers))
     if event is not None:
-        return _decide(where, policies, asked, dataset, event, claims)
+        return decide(where, policies, asked, dataset, event, claims)
     name = dataset.name if isinstance(dataset, OpenDataset) else dataset
     with recorded(where, "policy.decide", durable=False, dataset=name, asked=action) as own:
-        return _decide(where, policies, asked, dataset, own, claims)
+        return decide(where, policies, asked, dataset, own, claims)
 
 
 def in_force(
@@ -77,82 +64,3 @@ def in_force(
     if isinstance(where, Session) and isinstance(dataset, OpenDataset) and not decided:
         found.append(dataset_policy(where, dataset, fresh=fresh))
     return [item for item in found if item is not None]
-
-
-def _decide(
-    where: Session | Config,
-    policies: list[InForce],
-    asked: Asked,
-    dataset: OpenDataset | str | None,
-    event: Recording,
-    claims: Claims | None,
-) -> Authorized:
-    config = where if isinstance(where, Config) else where.config
-    opened = dataset if isinstance(dataset, OpenDataset) else None
-    now = decision_time(config, opened.history.now() if opened is not None else 0)
-    caller = caller_of(where, claims)
-    grants = grants_held(config, opened, caller, asked, now) if opened is not None else []
-    name = opened.name if opened is not None else dataset if isinstance(dataset, str) else None
-    digests = " ".join(item.engine.digest for item in policies)
-    decided: list[str] = []
-    for policy in policies:
-        held = standing(policy, grants, name, now)
-        request = request_of(policy.engine.bundle, caller, asked, name, now, held)
-        decision = policy.engine.decide(request)
-        decided += [f"{policy.source}:{reason}" for reason in decision.reasons]
-        event.note(policy_warning=policy.warning or None, **_circumstances(policy, request))
-        if decision.allow:
-            continue
-        if decision.reasons or decision.errors or not _covered(held):
-            event.decided(digests, tuple(decided))
-            raise _denied(policy, request, decision, stranger=claims is not None)
-        decided.append(f"{policy.source}:grant")
-    event.decided(digests, tuple(decided))
-    return Authorized(digests, tuple(decided))
-
-
-def _circumstances(policy: InForce, request: Request) -> dict[str, str | None]:
-    """Return what the event tells of the evidence: what the policy says of the dataset, and what was verified of who
-    asks; None where nothing is known.
-    """
-    part = policy.engine.bundle.policy.datasets.get(request.dataset or "")
-    return {
-        "classification": part.classification if part is not None else None,
-        "purpose": request.evidence.purpose,
-        "attestation": "verified" if request.evidence.attested else None,
-    }
-
-
-def standing(policy: InForce, grants: list[Held], dataset: str | None, now: int) -> list[Held]:
-    """Return *grants* as they stand under *policy*: who may manage no keys there, in whatever situation, allows nothing
-    and vouches for nothing; an approval is a person's own word and stays.
-    """
-    return [
-        item if _may_grant(policy, item.issuer, dataset, now) else replace(item, covers=False, region="", purpose="")
-        for item in grants
-    ]
-
-
-def _may_grant(policy: InForce, issuer: bytes, dataset: str | None, now: int) -> bool:
-    principal = policy.engine.bundle.known_as(signer_text(issuer))
-    if principal is None:
-        return False
-    offered = changes(policy.engine.bundle, policy.engine.about(GRANTING))
-    now_only = [item for item in offered if "now" not in item[1]]
-    asked = [Request(principal, GRANTING, dataset, evidence) for _, evidence in situations(Evidence(now), now_only)]
-    return any(decision.allow for decision in policy.engine.decide_all(asked))
-
-
-def _covered(grants: list[Held]) -> bool:
-    """Tell whether a grant decided this already: it stands where no policy permits, never where one forbids."""
-    return any(item.covers for item in grants)
-
-
-def _denied(policy: InForce, request: Request, decision: Decision, *, stranger: bool) -> NotAuthorized:
-    """Return the refusal; a *stranger* who asks from elsewhere is not told what others may."""
-    told = explain(policy.engine, request, 0 if stranger else HINT_SEARCH)
-    where = f"dataset {request.dataset!r}" if request.dataset is not None else "repository"
-    text = f"{where}: {request.principal} may not {request.action}: {'; '.join(told.because)}"
-    if told.would_allow:
-        text += f" (it would be allowed {', or '.join(told.would_allow[:HINTS])})"
-    return NotAuthorized(f"{text}; policy {decision.policy_digest[:16]} of {policy.source}")

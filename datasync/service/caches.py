@@ -23,14 +23,16 @@ PROBE_BYTES = 4096
 
 
 @contextlib.contextmanager
-def open_caches(paths: tuple[Path, ...], warn: Callable[[str], None]) -> Iterator[list[Cache]]:
-    """Yield the directories that work; raise what the only one, or the last one, says."""
+def open_caches(
+    paths: tuple[Path, ...], warn: Callable[[str], None], how: Callable[[Path], Cache] = Cache.open
+) -> Iterator[list[Cache]]:
+    """Yield the directories that work, opened by *how*; raise what the only one, or the last one, says."""
     with contextlib.ExitStack() as stack:
         found: list[Cache] = []
         failure: DatasyncError | None = None
         for path in paths:
             try:
-                found.append(stack.enter_context(Cache.open(path)))
+                found.append(stack.enter_context(how(path)))
             except DatasyncError as error:
                 failure = error
                 if len(paths) > 1:

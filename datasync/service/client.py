@@ -7,7 +7,6 @@ URL that is no daemon's.
 
 import http.client
 import json
-import os
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
@@ -20,15 +19,13 @@ from datasync import errors
 from datasync.config import Config
 from datasync.errors import DatasyncError, IntegrityError, NotAuthorized, NotFound, StorageUnavailable, UsageError
 from datasync.model.limits import KIB, MIB
-from datasync.service.daemon_settings import Control, read_settings, socket_path
-from datasync.service.sockets import reachable
+from datasync.service.daemon_settings import Control, read_settings
+from datasync.service.sockets import CONNECT_SECONDS, is_url, listening, reachable, socket_path
 from datasync.service.verbs import LINE_BYTES
 
-CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 120.0  # without a byte; a stream sends one at least every 15 s
 ANSWER_BYTES = 4 * MIB
 TOKEN_BYTES = 16 * KIB
-SYSTEM_SOCKET = Path("/run/datasync/daemon.sock")
 
 
 class _SocketConnection(http.client.HTTPConnection):
@@ -56,6 +53,11 @@ class Api:
     def __init__(self, name: str, place: Path | str, token: str | None = None, context: ssl.SSLContext | None = None):
         self.name = name
         self._place, self._token, self._context = place, token, context
+
+    @classmethod
+    def local(cls, path: Path) -> "Api":
+        """Return the daemon of this machine that listens at *path*."""
+        return cls("daemon", path)
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON answer to a request."""
@@ -151,15 +153,8 @@ def quoted(text: str) -> str:
 
 def local_api(config: Config) -> Api | None:
     """Return this machine's daemon, None when none listens here or none is wanted."""
-    if config.daemon == "off" or is_url(config.daemon):
-        return None
-    candidates = [Path(config.daemon)] if config.daemon else [socket_path(config), SYSTEM_SOCKET]
-    for path in candidates:
-        if _listens(path):
-            return Api("daemon", path)
-    if config.daemon:
-        raise StorageUnavailable(f"daemon {config.daemon}: nothing listens there: run `datasync daemon start`")
-    return None
+    path = listening(config)
+    return Api.local(path) if path is not None else None
 
 
 def require_local(config: Config) -> Api:
@@ -177,24 +172,6 @@ def require_daemon(config: Config) -> Api:
         if found is not None:
             return found
     return require_local(config)
-
-
-def is_url(text: str | None) -> bool:
-    """Tell whether *text* is a control side's URL."""
-    return text is not None and text.startswith("https://")
-
-
-def _listens(path: Path) -> bool:
-    if not path.is_socket() or not os.access(path, os.W_OK):
-        return False
-    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as found:
-        found.settimeout(CONNECT_SECONDS)
-        try:
-            with reachable(path) as name:
-                found.connect(name)
-        except OSError:
-            return False
-    return True
 
 
 def control_api(config: Config, control: Control) -> Api | None:

@@ -11,8 +11,9 @@ from datasync.errors import NotAuthorized, UsageError
 from datasync.format.names import MARKER, dataset_prefix
 from datasync.policy import explain
 from datasync.repository.repository import OpenDataset
-from datasync.service.authorize import authorize, in_force, standing
+from datasync.service.authorize import authorize, in_force
 from datasync.service.caller import Asked, Claims, caller_of, grants_held, request_of
+from datasync.service.decision import standing
 from datasync.service.policy_force import decision_time
 from datasync.service.record import recorded
 from datasync.service.session import Session

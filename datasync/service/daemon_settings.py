@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from datasync.cache.space import parse_size
+from datasync.cache.sizes import parse_size
 from datasync.config import Config
 from datasync.errors import UsageError
 from datasync.format.names import check_name
@@ -271,9 +271,3 @@ def _check_issuer(issuer: Issuer) -> None:
         )
     if not all(proof.claim and proof.values for proof in (*issuer.mfa, *issuer.attested)):
         raise UsageError(f"[[issuer]] {issuer.issuer}: mfa and attested: expected a claim and values of it")
-
-
-def socket_path(config: Config, server: Server | None = None) -> Path:
-    """Return where this user's daemon listens."""
-    chosen = server.socket if server is not None else str(config.tables.get("daemon", {}).get("socket", ""))
-    return Path(chosen) if chosen else (config.runtime or config.state) / "daemon.sock"

@@ -18,7 +18,7 @@ from datasync.errors import DatasyncError, IntegrityError, NotAuthorized, NotFou
 from datasync.repository.repository import OpenDataset
 from datasync.service.accounts import readers
 from datasync.service.caches import open_caches
-from datasync.service.readers import OWNER_ALONE, Readers, Warn, decide, narrowed
+from datasync.service.readers import OWNER_ALONE, Readers, Warn, decide
 from datasync.service.record import recorded
 from datasync.service.session import Session
 from datasync.service.vouch import is_own
@@ -89,6 +89,8 @@ def narrow(config: Config, cache: Cache, view: View, ready: Ready, warn: Warn) -
     """Take away the rights on a ready view that this machine's settings and the site's policy do not give. Recorded."""
     if not config.accounts and config.policy_dir is None:
         return  # what --group asked for stays
+    from datasync.service.reader_policies import narrowed  # the engine of policies takes 10 ms to load
+
     try:
         now = gate_of(cache, view) or CLOSED
         _set(config, cache, view, ready, narrowed(config, ready.dataset, now, warn))

@@ -1,39 +1,22 @@
 """Warm wherever it is best: by this machine's daemon, with a key that a control side lends, or alone.
 
 The daemon is asked when it serves the same repository and cache as this command line, or when `--daemon` names it; so a
-job needs no key of its own, and without a daemon everything works as before. The lease is always the job's own. Raises
-as a warm does; the daemon's errors keep their class.
+job needs no key of its own, and without a daemon everything works as before. What speaks to a daemon or a control side
+is loaded only where there may be one: HTTP, TLS and their settings take 15 ms. Raises as a warm does; the daemon's
+errors keep their class.
 """
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from datasync.cache.layout import Cache
 from datasync.config import Config
-from datasync.errors import IntegrityError, NotAuthorized, NotFound, StorageUnavailable, UsageError
-from datasync.model.ids import SnapshotId
-from datasync.pull.pipeline import Progress, PullResult
-from datasync.service.borrow import Lender, borrowed
-from datasync.service.caches import part_name
-from datasync.service.client import Api, local_api
+from datasync.errors import UsageError
 from datasync.service.session import Session
-from datasync.service.warm import Report, Warmed, WarmOptions, hold, warm
+from datasync.service.sockets import is_url, listening
+from datasync.service.warm import Report, Warmed, WarmOptions, warm
 
-TRIES = 3  # times that a view may be evicted between the daemon's answer and the lease
-
-
-class _Ready(msgspec.Struct, frozen=True):
-    """The daemon's last event."""
-
-    dataset: str
-    seq: int
-    snapshot: str
-    path: str
-    total_files: int
-    result: PullResult | None
+if TYPE_CHECKING:
+    from datasync.service.client import Api
 
 
 def warm_by_daemon(
@@ -45,89 +28,35 @@ def warm_by_daemon(
 ) -> Warmed:
     """Return a ready view of what *reference* means."""
     config = session.config
-    api = _usable(config)
+    api = daemon_for(config)
     if api is not None and options.group is not None:
-        raise UsageError(
-            f"group {options.group!r}: {api.name} makes the view, and its own settings say who reads: "
-            "set [cache] group there, or pass --daemon off"
-        )
+        raise other_readers(api, options.group)
     if api is not None:
-        return _ask(api, reference, report, waiting, options, session.warn)
-    if Lender(config).lends:
-        with borrowed(config, reference, session.warn) as (lent, exact):
-            return warm(lent, exact, report, waiting, options)
+        from datasync.service.daemon_warm import ask
+
+        return ask(api, reference, report, waiting, options, session.warn)
+    if config.tables or is_url(config.daemon):  # which may name a control side
+        from datasync.service.borrow import Lender, borrowed
+
+        if Lender(config).lends:
+            with borrowed(config, reference, session.warn) as (lent, exact):
+                return warm(lent, exact, report, waiting, options)
     return warm(session, reference, report, waiting, options)
 
 
-def _usable(config: Config) -> Api | None:
+def other_readers(api: "Api", group: str) -> UsageError:
+    """Return the refusal of a group where a daemon decides who reads."""
+    return UsageError(
+        f"group {group!r}: {api.name} makes the view, and its own settings say who reads: "
+        "set [cache] group there, or pass --daemon off"
+    )
+
+
+def daemon_for(config: Config) -> "Api | None":
     """Return the daemon of this machine if it serves what this command line means."""
-    api = local_api(config)
-    if api is None or config.daemon:
-        return api
-    try:
-        found = api.call("GET", "/v1/status")
-    except (StorageUnavailable, NotAuthorized):
-        return None  # not this user's, or just ending: work without it
-    same = config.repository in (None, found.get("repository"))
-    return api if same and (not config.caches_chosen or _same_caches(config, found)) else None
+    path = listening(config)
+    if path is None:
+        return None
+    from datasync.service.daemon_warm import usable
 
-
-def _same_caches(config: Config, found: dict[str, Any]) -> bool:
-    return [str(path.absolute()) for path in config.caches] == [str(Path(item)) for item in found.get("caches", [])]
-
-
-def _ask(
-    api: Api,
-    reference: str,
-    report: Report,
-    waiting: Callable[[], None] | None,
-    options: WarmOptions,
-    warn: Callable[[str], None],
-) -> Warmed:
-    body = {
-        "reference": reference,
-        "pin": options.pin,
-        "pin_seconds": options.pin_seconds,
-        "wait": options.wait,
-        "subset": options.subset,
-        "order": options.order,
-    }
-    for _ in range(TRIES):
-        ready = _follow(api, body, report, waiting, warn)
-        try:
-            return _held(ready, options)
-        except NotFound:
-            continue  # evicted before the lease was taken
-    raise NotFound(f"{reference}: evicted {TRIES} times before it could be leased: the cache is too small for its jobs")
-
-
-def _follow(
-    api: Api,
-    body: dict[str, Any],
-    report: Report,
-    waiting: Callable[[], None] | None,
-    warn: Callable[[str], None],
-) -> _Ready:
-    for event in api.stream("POST", "/v1/warm", body):
-        kind = event["type"]
-        if kind == "ready":
-            return msgspec.convert(event, _Ready)
-        if kind == "progress":
-            report(msgspec.convert(event, Progress))
-        elif kind == "waiting" and waiting is not None:
-            waiting()
-        elif kind == "warning":
-            warn(str(event["message"]))
-    raise StorageUnavailable(f"{api.name}: it ended before the warm was done: run the same line again")
-
-
-def _held(ready: _Ready, options: WarmOptions) -> Warmed:
-    path, snapshot = Path(ready.path), bytes.fromhex(ready.snapshot)
-    lease = None
-    if options.lease:
-        with Cache.open(path.parents[2]) as cache:
-            view = cache.view(ready.dataset, ready.seq, SnapshotId(snapshot), part_name(options.subset))
-        if view.path != path:
-            raise IntegrityError(f"daemon: it answered with {path}, expected {view.path}")
-        lease = hold(path.parents[2], view)
-    return Warmed(ready.dataset, ready.seq, snapshot, ready.total_files, path, ready.result, lease)
+    return usable(config, path)

@@ -133,6 +133,13 @@ def evict(config: Config, item: LocalView, limits: Limits) -> None:
         space_of(item.cache, limits).remove_orphans()
 
 
+def check_evict(config: Config, item: LocalView) -> None:
+    """Raise what `evict` would, and remove nothing; recorded as a look."""
+    with recorded(config, "look", durable=False, plan="cache.evict", **_named(item)) as event:
+        authorize(config, "Purge", item.ready.dataset, event=event)
+        require_unleased(item.cache, item.view)
+
+
 def note_evicted(config: Config, view: View, ready: Ready | None) -> None:
     """Record that a view made room for another one."""
     named = _told(ready) if ready is not None else {}

@@ -1,31 +1,28 @@
 """Which policies are in force, and what is known for certain when they decide.
 
 The dataset's: the newest bundle that its owners signed. The site's: the directory that `[policy] dir` names. Where
-both are, both have to allow. What is in force and can not be loaded denies; a site's directory that stops parsing is
-passed over for the one that parsed last, which every decision then tells.
+both are, both have to allow. What is in force and can not be loaded denies.
 """
 
 import fcntl
 import os
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from datasync.config import Config
 from datasync.errors import NotAuthorized, UsageError
-from datasync.policy.decide import PolicyEngine
 from datasync.repository.local import LocalCopies
 from datasync.repository.policies import Published, newest_policy
 from datasync.repository.repository import OpenDataset
-from datasync.service.policy_files import engine_of, is_policy_file, read_directory
 from datasync.service.session import Session
 
+if TYPE_CHECKING:
+    from datasync.policy.decide import PolicyEngine
+
 CLOCK = "decided"
-TRIES = 5  # to read files that do not change meanwhile
 FAR_MS = 253_402_300_800_000  # the year 10000: no time of a decision
-SITE = "site"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,72 +31,17 @@ class InForce:
 
     source: str
     number: int
-    engine: PolicyEngine
+    engine: "PolicyEngine"
     warning: str = ""
-
-
-class SitePolicy:
-    """The policy in a directory: read again when a file changes, replaced whole or not at all."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._lock = threading.Lock()
-        self._seen: object = None
-        self._loaded: InForce | None = None
-        self._broken = ""
-
-    def current(self) -> InForce:
-        """Return the policy in force; raise `NotAuthorized` when none could be loaded yet."""
-        with self._lock:
-            if self._state() != self._seen:
-                self._load()
-            if self._loaded is None:
-                raise NotAuthorized(
-                    f"policy {self._directory}: it does not load, so nothing is allowed: {self._broken}"
-                )
-            return InForce(SITE, 0, self._loaded.engine, self._broken)
-
-    def _load(self) -> None:
-        """Read the files as they are at one moment: those that change meanwhile are read again, never mixed."""
-        for _ in range(TRIES):
-            seen = self._state()
-            try:
-                files, broken = read_directory(self._directory), ""
-            except UsageError as error:
-                files, broken = {}, str(error)
-            if self._state() == seen:
-                self._keep(seen, files, broken)
-                return
-        self._broken = f"its files changed {TRIES} times while they were read"
-
-    def _keep(self, seen: object, files: dict[str, str], broken: str) -> None:
-        self._seen, self._broken = seen, broken
-        try:
-            self._loaded = self._loaded if broken else InForce(SITE, 0, engine_of(files))
-        except UsageError as error:
-            self._broken = str(error)
-
-    def _state(self) -> object:
-        """Return what tells that a file is another one: also the change time, which nobody can set."""
-        try:
-            with os.scandir(self._directory) as items:
-                return sorted((item.name, *_stamp(item.stat())) for item in items if is_policy_file(item.name))
-        except OSError as error:
-            return str(error)
-
-
-def _stamp(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
-
-
-_SITES: dict[Path, SitePolicy] = {}
 
 
 def site_policy(config: Config) -> InForce | None:
     """Return the site's policy, if it has one."""
     if config.policy_dir is None:
         return None
-    return _SITES.setdefault(config.policy_dir, SitePolicy(config.policy_dir)).current()
+    from datasync.service.site_policy import current  # the engine of policies takes 10 ms to load
+
+    return current(config.policy_dir)
 
 
 def published(session: Session, dataset: OpenDataset, *, fresh: bool = True) -> Published | None:
@@ -112,6 +54,8 @@ def dataset_policy(session: Session, dataset: OpenDataset, *, fresh: bool = True
     found = published(session, dataset, fresh=fresh)
     if found is None:
         return None
+    from datasync.service.policy_files import engine_of  # the same
+
     try:
         return InForce(dataset.name, found.number, engine_of(found.files))
     except UsageError as error:

@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from datasync.cache.copies import remove_dead_copies
+from datasync.cache.forecast import Forecast
 from datasync.cache.kernel import names_in
 from datasync.cache.layout import OBJECTS, QUARANTINE, Cache, View
+from datasync.cache.leases import require_unleased
 from datasync.cache.ready import read_ready
 from datasync.cache.space import Limits
 from datasync.config import Config
@@ -30,6 +32,28 @@ def purge(
     authorize(config, "Purge")
     with recorded(config, "purge", security=True) as event:
         return _purge(caches, limits, config.evidence, tool, warn, event)
+
+
+def survey(
+    config: Config, caches: list[Cache], limits: Limits, warn: Callable[[str], None]
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Return the views that a purge would remove and what it could not; nothing goes. Recorded as a look."""
+    removed: list[dict[str, object]] = []
+    kept: list[dict[str, object]] = []
+    with recorded(config, "look", durable=False, plan="purge") as event:
+        authorize(config, "Purge", event=event)
+        for cache in caches:
+            space = Forecast(cache, limits)
+            for _, view in space.views():
+                named = _named(cache, view, warn) | {"path": str(view.path)}
+                try:
+                    require_unleased(cache, view)
+                    removed.append(named)
+                except Locked as error:
+                    kept.append(named | {"why": str(error)})
+            kept += [_being_made(view) for view in space.unfinished()]
+        event.note(removed=len(removed), kept=len(kept))
+    return removed, kept
 
 
 def _purge(
@@ -55,7 +79,7 @@ def _purge(
             except DatasyncError as error:
                 kept.append(named | {"why": f"could not be removed: {error}"})
         space.remove_dead_transfers(None)
-        kept += [{"path": str(view.path), "why": "another process is making it"} for view in space.unfinished()]
+        kept += [_being_made(view) for view in space.unfinished()]
         space.remove_orphans()
         cache.tree.remove_tree(QUARANTINE)
         remove_dead_copies(cache)
@@ -77,6 +101,10 @@ def _purge(
         event.outcome("partial", f"{len(kept)} views could not be removed")
     signature = node_key(evidence.parent).sign(KIND, json.dumps(text, sort_keys=True, separators=(",", ":")).encode())
     return text | {"signature": signature.hex()}
+
+
+def _being_made(view: View) -> dict[str, object]:
+    return {"path": str(view.path), "why": "another process is making it"}
 
 
 def _named(cache: Cache, view: View, warn: Callable[[str], None]) -> dict[str, object]:

@@ -17,7 +17,6 @@ from datasync.repository.belief import Ask, Holder
 from datasync.repository.holders import Secrets
 from datasync.repository.repository import LocalPaths, Repository, create_repository
 from datasync.service.record import recorded
-from datasync.storage.extras import Notes
 from datasync.storage.limit import limited, parse_timetable
 from datasync.storage.location import open_store, parse_url
 from datasync.storage.meter import MeteredStore
@@ -80,6 +79,8 @@ class Session:
 
     def tell_notes(self) -> None:
         """Warn of what this store costs or does besides storing."""
+        from datasync.storage.extras import Notes  # what only some stores can do, and init alone asks
+
         if isinstance(self.driver, Notes):
             with suppress(NotAuthorized, UsageError):  # these credentials may not ask, or this server can not tell
                 for text in self.driver.notes():

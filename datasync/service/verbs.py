@@ -10,10 +10,13 @@ from datasync.model.limits import KIB
 
 VERBS = (
     "status", "ls", "log", "diff", "du", "verify", "path", "ready", "cache status", "cache ls", "audit tail",
-    "audit query", "audit verify",
+    "audit query", "audit verify", "plan",
 )  # fmt: skip
 RELAYED = "--relayed"
-OWN = ("--config", "--repository", "--trust", "--daemon", "--cache", "--log", "--remote", "--output")
+OWN = (
+    "--config", "--repository", "--trust", "--daemon", "--cache", "--log", "--remote", "--output", "--target",
+    "--order",
+)  # fmt: skip
 LINE_BYTES = 512 * KIB  # one printed line: a path has 64 KiB, each byte at most six characters of JSON
 
 

@@ -5,7 +5,6 @@ Scratch objects lie under `probe/` with a random name and are removed again, als
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 from datasync.errors import AlreadyExists, StorageUnavailable
 from datasync.storage.protocol import ObjectStore
@@ -48,6 +47,8 @@ def _has_one_winner(store: ObjectStore, name: str) -> bool:
         except (AlreadyExists, StorageUnavailable):  # a server may tell a loser to try again
             return None
         return body
+
+    from concurrent.futures import ThreadPoolExecutor  # a probe is rare, and every session knows this module
 
     with ThreadPoolExecutor(RACERS) as pool:
         winners = [body for body in pool.map(race, range(RACERS)) if body is not None]

@@ -14,14 +14,42 @@ OWN_ENGINE = tuple(
     f"datasync.{name}"
     for name in ("service", "push", "pull", "repository", "crypto", "format", "chunker", "storage", "cache", "config")
 )
+UNUSED = (
+    "http.client",
+    "ssl",
+    "datasync.crypto.kms.http",
+    "datasync.policy",
+    "datasync.repository.deposits",
+    "datasync.repository.grants",
+    "datasync.service.borrow",
+    "datasync.service.caller",
+    "datasync.service.client",
+    "datasync.service.daemon_settings",
+    "datasync.service.daemon_warm",
+    "datasync.service.decision",
+    "datasync.service.policy_files",
+    "datasync.service.reader_policies",
+    "datasync.service.site_policy",
+    "datasync.storage.brokers",
+    "datasync.storage.extras",
+)
+"""What only policies, key services, push-only writers, daemons and control sides need."""
+NOT_OF_WARM = ("datasync.push",)
+NOT_OF_PUSH = ("datasync.pull", "datasync.cache.space", "datasync.cache.kernel", "ctypes")
+NOT_OF_WORKERS = (
+    "datasync.crypto.recipients",
+    "datasync.format.snapshot",
+    "datasync.repository.chunks",
+    "datasync.repository.keyring",
+    "datasync.repository.packs",
+    "datasync.storage",
+)
 WATCHED = """
-import json, sys
+import atexit, json, sys
+atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=sys.stderr))  # main() ends the process itself
 sys.argv = ["datasync", *sys.argv[1:]]
 from datasync.cli.main import main
-try:
-    main()
-finally:
-    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+main()
 """
 
 
@@ -47,6 +75,31 @@ def test_a_local_repository_needs_no_sdk(machine: Machine, scratch: Path) -> Non
     found = modules_after(machine, "push", scratch / "data")
     assert "datasync.push.pipeline" in found
     assert loaded(found, SDKS) == set()
+
+
+def test_a_plain_warm_loads_nothing_that_it_does_not_use(machine: Machine, scratch: Path) -> None:
+    (scratch / "data").mkdir()
+    (scratch / "data" / "file").write_bytes(b"content")
+    machine.run("push", scratch / "data")
+    for _ in ("fetched", "ready before"):
+        found = modules_after(machine, "warm", "data")
+        assert "datasync.pull.pipeline" in found
+        assert loaded(found, UNUSED + NOT_OF_WARM) == set()
+
+
+def test_an_unchanged_push_loads_nothing_that_it_does_not_use(machine: Machine, scratch: Path) -> None:
+    (scratch / "data").mkdir()
+    (scratch / "data" / "file").write_bytes(b"content")
+    machine.run("push", scratch / "data")
+    found = modules_after(machine, "push", scratch / "data")
+    assert "datasync.push.pipeline" in found
+    assert loaded(found, UNUSED + NOT_OF_PUSH) == set()
+
+
+def test_a_worker_loads_no_keyring_and_no_store(machine: Machine) -> None:
+    found = modules_of(machine, "import datasync.pull.worker")
+    assert "datasync.pull.open" in found
+    assert loaded(found, NOT_OF_WORKERS) == set()
 
 
 def test_locations_load_no_sdk(machine: Machine) -> None:

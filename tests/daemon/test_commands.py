@@ -60,10 +60,11 @@ def job(tmp_path: Path) -> Machine:
     return Machine.make(tmp_path / "job", "", {"DATASYNC_CACHE": str(tmp_path / "none")})
 
 
+OFF = ("--daemon", "off")
 LOOKS = (
     ("ls",), ("ls", "data"), ("ls", "-l", "data", "d0"), ("log", "data"), ("du", "data"), ("diff", "data@1", "data@1"),
     ("verify", "data"), ("verify", "data", "--read-data"), ("path", "data"), ("ready", "data"), ("cache", "ls"),
-    ("audit", "tail", "-n", "3", "--action", "key"), ("audit", "verify"),
+    ("plan", "data"), ("warm", "data", "-n"), ("audit", "tail", "-n", "3", "--action", "key"), ("audit", "verify"),
 )  # fmt: skip
 
 
@@ -100,6 +101,21 @@ def test_a_failure_keeps_its_class_and_exit_code(
     assert alone.err.strip().splitlines()[-1].partition(": ")[2] in asked.err.replace("daemon: ", "")
     if "--no-such-option" not in words:
         assert job.run(*words, "--json", "--daemon", shared.socket).result["exit"] == code
+
+
+def test_a_plan_is_that_of_the_daemons_warm(shared: Daemon, job: Machine) -> None:
+    words = ("data", "--subset", "d0", "--order", "@/no/such/file")
+    assert job.run("plan", *words, "--daemon", shared.socket).code == 2
+    plans = [
+        machine.must(*verb, "data", "--subset", "d0", "--json", *where).result["plans"][0]
+        for machine, where in ((job, ("--daemon", shared.socket)), (shared.machine, ()), (shared.machine, OFF))
+        for verb in (("plan",), ("warm", "-n"))
+    ]
+    for plan in plans:
+        plan.pop("free_bytes")
+    assert plans == [plans[0]] * 6
+    assert (plans[0]["ready"], plans[0]["files"], plans[0]["kept"]) == (False, 1, 1)
+    assert job.run("plan", "data", "--target", "x", "--daemon", shared.socket).code == 2
 
 
 def test_status_and_progress_are_relayed_as_they_come(shared: Daemon, job: Machine) -> None:
@@ -221,6 +237,8 @@ def test_arguments_are_read_as_the_command_line_reads_them() -> None:
     assert verb_of(("status",)) == "status"
     assert refused_option(("ls", "--", "--config")) is None
     assert refused_option(("ls", "--trust=x")) == "--trust"
+    assert refused_option(("plan", "data", "--order=@/etc/passwd")) == "--order"
+    assert refused_option(("plan", "data", "--target", "/")) == "--target"
     assert without_daemon(("ls", "--daemon", "x", "data", "--daemon=y", "--", "--daemon", "z")) == [
         "ls", "data", "--", "--daemon", "z",
     ]  # fmt: skip

@@ -105,8 +105,10 @@ def test_a_job_on_a_rented_node_from_the_token_to_the_purge(scene: Scene, scratc
     node, owner = scene.node, scene.owner
     assert not node.identity.exists()
 
+    (planned,) = node.spawn("plan", "data", "--json").result["plans"]
     warmed = node.spawn("warm", "data", "--json")
     assert warmed.code == 0, warmed
+    assert (planned["wanted"], planned["path"]) == (warmed.result["files"], warmed.result["path"])
     view = Path(warmed.result["path"])
     assert contents(view) == contents(scene.source)
 
@@ -114,7 +116,7 @@ def test_a_job_on_a_rented_node_from_the_token_to_the_purge(scene: Scene, scratc
     assert trained.code == 0, trained
     assert trained.out.splitlines() == ["content 0", warmed.result["snapshot"]]
 
-    assert node.spawn("warm", "other").code == 6
+    assert node.spawn("warm", "other").code == node.spawn("plan", "other").code == 6
     job = node.start("run", "--data", "data", "--", "sleep", "600")
     wait_until("the job holds its lease", lambda: _leased(node), 60)
 

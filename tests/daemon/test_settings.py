@@ -6,7 +6,8 @@ import pytest
 
 from datasync.config import Config, Flags, load_config
 from datasync.errors import UsageError
-from datasync.service.daemon_settings import read_settings, seconds, share, socket_path, window
+from datasync.service.daemon_settings import read_settings, seconds, share, window
+from datasync.service.sockets import socket_path
 
 
 def config(folder: Path, text: str) -> Config:

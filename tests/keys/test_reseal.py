@@ -9,7 +9,7 @@ import pytest
 
 from datasync.errors import StorageUnavailable
 from datasync.repository import reseal
-from datasync.repository.chunks import Range
+from datasync.repository.ranges import Range
 from datasync.repository.relocations import Moved, Relocations
 from datasync.repository.reseal import Sealer
 from datasync.storage.memory import MemoryStore

@@ -318,7 +318,7 @@ def test_a_policy_that_does_not_load_lets_nobody_in(node: Node, monkeypatch: pyt
     node.policy(ALICE_READS)
     node.at_site()
     view = node.warm()
-    monkeypatch.setattr("datasync.service.policy_force._SITES", {})  # as in a new process
+    monkeypatch.setattr("datasync.service.site_policy._SITES", {})  # as in a new process
     (node.scratch / "site/policy.toml").write_text("no policy")
     assert node.machine.run("warm", "data").code == 6
     assert not can_read(view, ALICE)
@@ -619,7 +619,7 @@ def test_the_daemons_own_settings_say_who_reads(node: Node, monkeypatch: pytest.
     class Daemon:
         name = "the daemon"
 
-    monkeypatch.setattr("datasync.service.hook._usable", lambda _: Daemon())
+    monkeypatch.setattr("datasync.service.hook.daemon_for", lambda _: Daemon())
     ran = node.machine.run("warm", "data", "--group", str(VISION))
     assert ran.code == 2
     assert "--daemon off" in ran.message

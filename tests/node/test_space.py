@@ -23,7 +23,8 @@ from datasync.cache.locks import ViewLock
 from datasync.cache.objects import Objects
 from datasync.cache.pins import pin
 from datasync.cache.ready import stage_view
-from datasync.cache.space import Limits, Space, parse_size
+from datasync.cache.sizes import parse_size
+from datasync.cache.space import Limits, Space
 from datasync.errors import NoSpace, UsageError
 from tests.node.conftest import Disk
 from tests.node.datasets import (

@@ -10,9 +10,10 @@ from datasync.config import Flags, load_config
 from datasync.errors import NotAuthorized, UsageError
 from datasync.policy.model import Evidence, Request, parse_principal
 from datasync.policy.shipped import shipped
-from datasync.service import policy_force
+from datasync.service import site_policy
 from datasync.service.policy_files import digest_of, engine_of, read_directory
-from datasync.service.policy_force import FAR_MS, SitePolicy, decision_time
+from datasync.service.policy_force import FAR_MS, decision_time
+from datasync.service.site_policy import SitePolicy
 from tests.policy.site import READS, Site, signer
 
 WARM = Request(parse_principal("rita"), "Warm", "scans", Evidence(1))
@@ -51,7 +52,7 @@ def test_two_files_are_never_a_mixture_of_two_versions(site: Site, monkeypatch: 
         reads.append(found["policy.toml"])
         return found
 
-    monkeypatch.setattr(policy_force, "read_directory", read)
+    monkeypatch.setattr(site_policy, "read_directory", read)
     assert not policy.current().engine.decide(WARM).allow
     assert len(reads) == 2
 

@@ -11,7 +11,8 @@ import pytest
 from datasync.config import Flags, load_config
 from datasync.errors import NotAuthorized
 from datasync.policy.model import Evidence, Request, parse_principal
-from datasync.service.policy_force import SitePolicy, decision_time
+from datasync.service.policy_force import decision_time
+from datasync.service.site_policy import SitePolicy
 from tests.policy.site import READS, Site, node_signer, signer, with_grant, with_setting
 from tests.support.people import Person
 
@@ -30,6 +31,8 @@ def test_a_published_policy_denies_what_the_keys_would_allow(site: Site) -> None
     for line in (
         ("pull", "scans", site.target()),
         ("warm", "scans"),
+        ("plan", "scans"),
+        ("plan", "scans", "--target", site.target()),
         ("ls", "scans"),
         ("log", "scans"),
         ("du", "scans"),

@@ -9,12 +9,13 @@ a way that only another URL can change.
 """
 
 import re
-import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from operator import itemgetter
 from typing import Any, NoReturn
+
+from isal.isal_zlib import crc32
 
 from datasync.errors import IntegrityError, StorageUnavailable, UsageError
 from datasync.model.limits import KIB
@@ -85,7 +86,7 @@ class S3Store(S3Extras):
         key = self._key(name)
         view = memoryview(data).cast("B")
         if self._checksums:
-            checksum = b64encode(zlib.crc32(view).to_bytes(4, "big")).decode()
+            checksum = b64encode(crc32(view).to_bytes(4, "big")).decode()
             try:
                 self._client.put_object(
                     Bucket=self._bucket, Key=key, Body=body_of(view), IfNoneMatch="*", ChecksumCRC32=checksum
