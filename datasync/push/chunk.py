@@ -57,15 +57,18 @@ class _Torn(Exception):
 
 
 class _Held(NamedTuple):
-    """A small file in the window, whole and not torn, whose chunk is not claimed yet."""
+    """A small file, whole and not torn, whose chunk is not claimed yet; `at` is as `Packer.add` wants it."""
 
     id: bytes
     raw: memoryview
+    at: int
     chunks: list[Placed]
 
 
 class FileReader:
-    """Reads files into packs with buffers of its own. Small files gather in the window: one claim for many."""
+    """Reads files into packs. Small files gather in the pack's own buffer, one claim for many; what is new of them
+    stays where it was read to. Larger ones pass through a window.
+    """
 
     def __init__(self, tree: SourceTree, cutter: Cutter, id_key: bytes, index: ChunkIndex) -> None:
         self._tree = tree
@@ -111,7 +114,6 @@ class FileReader:
         entry = _entry(item, status, holes)
         before = item.before
         if checksum and before and before.stat.xxh3 and before.entry.size == size and before.entry.holes == holes:
-            self._claim_held(packer)  # the digest needs the window
             digest = self._digest(fd, data)
             if digest == before.stat.xxh3:
                 _check_same(fd, status)
@@ -125,20 +127,29 @@ class FileReader:
         return ReadFile(entry, chunks, FileStat(status.st_ctime_ns, status.st_ino, digest))
 
     def _small(self, fd: int, status: os.stat_result, packer: Packer) -> tuple[list[Placed], bytes]:
-        """Hold a whole file in the window; its chunk enters the list that is returned when it is claimed."""
+        """Hold a whole file; its chunk enters the list that is returned when it is claimed."""
         size, chunks = status.st_size, list[Placed]()
         if self._filled + size > HELD_BYTES or len(self._held) == HELD_FILES:
             self._claim_held(packer)
-        view = self._window[self._filled : self._filled + size]
+        room = packer.room()
+        if self._filled + size > len(room):  # the pack is nearly full
+            self._claim_held(packer)
+            room, at = self._window, -1
+        else:
+            at = len(room) - self._filled
+        view = room[self._filled : self._filled + size]
         self._fill(fd, 0, view)
         _check_same(fd, status)  # before the bytes go anywhere
         if size:
-            self._held.append(_Held(keyed_hash(self._id_key, view), view, chunks))
+            self._held.append(_Held(keyed_hash(self._id_key, view), view, at, chunks))
             self._filled += size
-        return chunks, xxhash.xxh3_128_digest(view)
+        digest = xxhash.xxh3_128_digest(view)
+        if at < 0:
+            self._claim_held(packer)
+        return chunks, digest
 
     def _claim_held(self, packer: Packer) -> None:
-        """Claim the chunks of the files in the window and hand the new ones on."""
+        """Claim the chunks of the files that are held and hand the new ones on."""
         if not self._held:
             return
         held, self._held, self._filled = self._held, [], 0
@@ -146,7 +157,7 @@ class FileReader:
         for item, (chunk, new) in zip(held, claimed, strict=True):
             item.chunks.append(chunk)
             if new:
-                packer.add(chunk, item.raw)
+                packer.add(chunk, item.raw, at=item.at)
                 self.new_bytes += len(item.raw)
 
     def _large(self, fd: int, data: Extents, packer: Packer) -> tuple[list[Placed], bytes]:

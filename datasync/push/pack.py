@@ -35,16 +35,26 @@ class Packer:
         self._pieces: list[Piece] = []
         self._placed: list[Placed] = []
 
-    def add(self, chunk: Placed, raw: Buffer, *, compressible: bool = True) -> None:
-        """Add a new chunk; its place is set when the pack is sealed."""
+    def room(self) -> memoryview:
+        """Return where the next chunks will lie: what is read into it, from its start on, `add` need not copy."""
+        if self._staging is None:
+            self._staging = self._pool.take()
+        return memoryview(self._staging)[self._used :]
+
+    def add(self, chunk: Placed, raw: Buffer, *, compressible: bool = True, at: int = -1) -> None:
+        """Add a new chunk; its place is set when the pack is sealed.
+
+        *at* is how many bytes before the buffer's end *raw* begins, when it lies in `room`; chunks that lie there are
+        added in order, so none is written over before its turn.
+        """
         form, stored = compress(raw) if compressible else (0, raw)
         if not fits(self._header, self._used, len(self._pieces), len(stored)):
             self.seal(full=len(self._pieces) < PACK_CHUNKS)
-        if self._staging is None:
-            self._staging = self._pool.take()
+        room = self.room()
+        view = room[: len(stored)]
+        if form or at != len(room):
+            view[:] = stored
         end = self._used + len(stored)
-        view = memoryview(self._staging)[self._used : end]
-        view[:] = stored
         self._pieces.append(Piece(chunk.id, form, len(raw), view))
         self._placed.append(chunk)
         self._used = end
