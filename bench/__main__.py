@@ -27,7 +27,7 @@ from bench.storm import storm
 
 SEED = 20261130
 SETS = ("small", "shards", "texts", "deep", "versions")
-TOOLS = ("floor", "datasync", "restic", "rclone", "s5cmd")
+TOOLS = ("floor", "floor-in-turn", "datasync", "restic", "rclone", "s5cmd")
 GIB = 1024**3
 
 

@@ -4,12 +4,13 @@
 
 `push` reads every file and puts as many bytes in objects of 32 MiB, 4 at a time; `again` walks the tree; `pull` gets
 those objects and writes files of the same names and sizes, 2 threads. No hashing, no sealing, no names in the store.
+Files and objects are done at the same time; with FLOOR_IN_TURN in the environment first the ones, then the others.
 """
 
 import os
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,10 @@ def _client() -> tuple[Any, str]:
     return session.create_client("s3", "us-east-1", endpoint_url=endpoint, config=config), os.environ["FLOOR_BUCKET"]
 
 
+def _in_turn() -> bool:
+    return "FLOOR_IN_TURN" in os.environ
+
+
 def _files(source: Path) -> Iterator[tuple[Path, int]]:
     for folder, _, names in os.walk(source):
         for name in sorted(names):
@@ -48,23 +53,30 @@ def _files(source: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _objects(source: Path) -> Iterator[tuple[str, int]]:
-    left = sum(size for _, size in _files(source))
+    left, folder = sum(size for _, size in _files(source)), "floor-in-turn" if _in_turn() else "floor"
     for number in range(-(-left // OBJECT_BYTES)):
-        yield f"floor/{source.name}/{number}", min(OBJECT_BYTES, left - number * OBJECT_BYTES)
+        yield f"{folder}/{source.name}/{number}", min(OBJECT_BYTES, left - number * OBJECT_BYTES)
 
 
 def _push(source: Path, _: Path) -> None:
     client, bucket = _client()
     body = os.urandom(OBJECT_BYTES)
     buffer = memoryview(bytearray(8 * 1024 * 1024))
-    with ThreadPoolExecutor(TRANSFERS) as pool:
-        puts = [
-            pool.submit(client.put_object, Bucket=bucket, Key=key, Body=body[:size]) for key, size in _objects(source)
-        ]
+
+    def read() -> None:
         for path, _size in _files(source):
             with path.open("rb", buffering=0) as file:
                 while file.readinto(buffer):
                     pass
+
+    with ThreadPoolExecutor(TRANSFERS) as pool:
+        if _in_turn():
+            read()
+        puts = [
+            pool.submit(client.put_object, Bucket=bucket, Key=key, Body=body[:size]) for key, size in _objects(source)
+        ]
+        if not _in_turn():
+            read()
         for put in puts:
             put.result()
 
@@ -92,6 +104,8 @@ def _pull(source: Path, target: Path) -> None:
 
     with ThreadPoolExecutor(TRANSFERS) as pool, ThreadPoolExecutor(WRITERS) as writers:
         gets = [pool.submit(get, key) for key, _ in _objects(source)]
+        if _in_turn():
+            wait(gets)
         writes = [writers.submit(write, file) for file in _files(source)]
         for done in (*gets, *writes):
             done.result()

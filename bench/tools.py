@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.support.servers import S3Server
@@ -38,6 +38,7 @@ def all_tools(server: S3Server, home: Path, bucket: str, names: list[str]) -> li
     """Return the tools called *names* that this machine has."""
     made = {
         "floor": _floor,
+        "floor-in-turn": _floor_in_turn,
         "datasync": _datasync,
         "restic": _restic,
         "rclone": _rclone,
@@ -61,6 +62,11 @@ def _floor(server: S3Server, home: Path, bucket: str) -> Tool:
     }
     step = {name: [*run, name, "{source}", "{target}"] for name in ("push", "pull", "again")}
     return Tool("floor", environment, (), step["push"], step["pull"], step["again"])
+
+
+def _floor_in_turn(server: S3Server, home: Path, bucket: str) -> Tool:
+    floor = _floor(server, home, bucket)
+    return replace(floor, name="floor-in-turn", environment={**floor.environment, "FLOOR_IN_TURN": "1"})
 
 
 def _s5cmd(server: S3Server, home: Path, bucket: str) -> Tool:

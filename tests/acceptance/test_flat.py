@@ -34,14 +34,13 @@ with Forest(files, changed).planted():
 print(Path("/proc/self/status").read_text(), file=sys.stderr)
 """
 COMMAND = """
+import atexit
 import sys
 from pathlib import Path
 from datasync.cli.main import main
 sys.argv = ["datasync", *sys.argv[2:]]
-try:
-    main()
-finally:
-    print(Path("/proc/self/status").read_text(), file=sys.stderr)
+atexit.register(lambda: print(Path("/proc/self/status").read_text(), file=sys.stderr))
+main()
 """
 
 
