@@ -31,8 +31,8 @@ from datasync.service.credentials import release
 from datasync.service.principal import Principal
 from datasync.storage.brokers import LONGEST_SECONDS, Credential, Scope
 from datasync.storage.location import parse_url
+from datasync.storage.s3 import S3Credentials, S3Options
 from datasync.storage.s3.broker import SHORTEST_SECONDS, S3StsBroker, session_policy, signed_urls
-from datasync.storage.s3.client import S3Credentials, S3Options
 from tests.policy.site import READS, Site, signer, with_grant
 from tests.support.people import Person
 from tests.support.servers import S3Server, free_ports, serve

@@ -1,4 +1,6 @@
-"""S3Store against a server that fails on purpose: each failure becomes the right error, and never wrong bytes."""
+"""S3Store against a server that fails on purpose: each failure becomes the right error, and never wrong bytes, through
+our own client and through the SDK.
+"""
 
 import email.utils
 import time
@@ -37,6 +39,12 @@ CALLS: dict[str, Call] = {
     "stat": lambda store: store.stat("one"),
     "delete": lambda store: store.delete("one"),
 }
+
+
+@pytest.fixture(autouse=True, params=["plain", "sdk"])
+def client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of the two clients `FaultyServer.open` gives."""
+    monkeypatch.setattr(FaultyServer, "sdk", request.param == "sdk")
 
 
 def always(answer: Answer) -> Callable[[Request], Answer]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 from datasync.storage.location import StoreUrl, parse_url
 from datasync.storage.s3 import S3Credentials, S3Options, S3Store
@@ -48,9 +48,12 @@ class FaultyServer:
     port: int = 0
     keep: bool = True
     requests: list[Request] = field(default_factory=list)
+    sdk: ClassVar = False
+    """Whether `open` goes through the SDK."""
 
     def open(self, **seconds: float) -> S3Store:
-        return S3Store(self.place(), S3Options(S3Credentials("AKIDTEST", "SECRET-KEY"), **seconds))  # type: ignore[arg-type]
+        keys = S3Credentials("AKIDTEST", "SECRET-KEY")
+        return S3Store(self.place(), S3Options(keys, sdk=self.sdk, **seconds))  # type: ignore[arg-type]
 
     def place(self) -> StoreUrl:
         return parse_url(f"s3://bucket/root?endpoint=http://127.0.0.1:{self.port}&region=us-east-1&addressing=path")

@@ -18,7 +18,8 @@ from datasync.errors import NotAuthorized, StorageUnavailable, UsageError
 from datasync.storage.brokers import Credential, Scope, check_policy
 from datasync.storage.location import StoreUrl
 from datasync.storage.protocol import ObjectStore
-from datasync.storage.s3.client import DEFAULT_REGION, S3Credentials, S3Options, make_client
+from datasync.storage.s3.client import make_client
+from datasync.storage.s3.options import DEFAULT_REGION, S3Credentials, S3Options
 from datasync.storage.s3.store import S3Store
 
 SHORTEST_SECONDS = 900  # of a session, by AWS

@@ -17,8 +17,8 @@ from datasync.storage.extras import BATCH_NAMES, Lock, ObjectVersion, SignedRequ
 from datasync.storage.location import StoreUrl
 from datasync.storage.names import check_name, check_prefix, is_name
 from datasync.storage.protocol import Created
-from datasync.storage.s3.client import HEADERS, body_of, extra_parameters
-from datasync.storage.s3.errors import FAILURES, code_of
+from datasync.storage.s3.errors import code_of, failures
+from datasync.storage.s3.options import HEADERS, body_of, extra_parameters
 
 PRESIGN_SECONDS = 7 * 24 * 3600  # what the service takes at most
 _FEE = "a fee for each byte read, and at least {} days{} for each object"
@@ -38,9 +38,12 @@ class S3Extras:
 
     url: str
     _where: StoreUrl
-    _client: Any
     _bucket: str
     _root: str
+
+    @property
+    def sdk(self) -> Any:
+        raise AssertionError("S3Store has it")  # pragma: no cover
 
     def _fail(self, error: Exception, name: str) -> NoReturn:
         raise AssertionError("S3Store has it")  # pragma: no cover
@@ -48,7 +51,7 @@ class S3Extras:
     def delete_many(self, names: Iterable[str]) -> None:
         left, first = iter(names), None
         while batch := [{"Key": self._root + check_name(name)} for name in islice(left, BATCH_NAMES)]:
-            answer = self._ask(self._client.delete_objects, "", Delete={"Objects": batch, "Quiet": True})
+            answer = self._ask(self.sdk.delete_objects, "", Delete={"Objects": batch, "Quiet": True})
             first = first or next(iter(answer.get("Errors", ())), None)
         if first is not None:
             name, code = (
@@ -71,8 +74,8 @@ class S3Extras:
         parameters = {"Bucket": self._bucket, "Key": self._root + check_name(name), **more}
         expires = datetime.now(UTC).timestamp() + seconds
         try:
-            url = self._client.generate_presigned_url(operation, Params=parameters, ExpiresIn=seconds)
-        except FAILURES as error:
+            url = self.sdk.generate_presigned_url(operation, Params=parameters, ExpiresIn=seconds)
+        except failures() as error:
             self._fail(error, name)
         signed = parse_qs(urlsplit(url).query).get("X-Amz-SignedHeaders", ["host"])[0].split(";")
         said = {HEADERS[key]: value for key, value in extra_parameters(self._where).items()}
@@ -80,13 +83,13 @@ class S3Extras:
         return SignedRequest(method, url, tuple((key, values[key]) for key in signed if key != "host"), expires)
 
     def versioning(self) -> str:
-        found = self._ask(self._client.get_bucket_versioning, "").get("Status", "")
+        found = self._ask(self.sdk.get_bucket_versioning, "").get("Status", "")
         return {"Enabled": "enabled", "Suspended": "suspended"}.get(found, "off")
 
     def list_versions(self, prefix: str) -> Iterator[ObjectVersion]:
         parameters = {"Prefix": self._root + check_prefix(prefix)}
         while True:
-            page = self._ask(self._client.list_object_versions, prefix, **parameters)
+            page = self._ask(self.sdk.list_object_versions, prefix, **parameters)
             try:
                 found = list(self._versions(page))
             except (LookupError, TypeError, AttributeError) as error:
@@ -110,12 +113,12 @@ class S3Extras:
                     )  # fmt: skip
 
     def delete_version(self, name: str, version: str) -> None:
-        self._ask(self._client.delete_object, name, Key=self._root + check_name(name), VersionId=version)
+        self._ask(self.sdk.delete_object, name, Key=self._root + check_name(name), VersionId=version)
 
     def retention_days(self) -> int | None:
         try:
-            answer = self._client.get_object_lock_configuration(Bucket=self._bucket)
-        except FAILURES as error:
+            answer = self.sdk.get_object_lock_configuration(Bucket=self._bucket)
+        except failures() as error:
             if code_of(error) in _NO_LOCK:
                 return None
             self._fail(error, "")
@@ -126,14 +129,14 @@ class S3Extras:
         if self.lock_of(name).until < until:
             retention = {"Mode": "COMPLIANCE", "RetainUntilDate": _date(until)}
             key = self._root + check_name(name)
-            self._ask(self._client.put_object_retention, name, Key=key, Retention=retention)
+            self._ask(self.sdk.put_object_retention, name, Key=key, Retention=retention)
 
     def put_locked(
         self, name: str, data: bytes | bytearray | memoryview, *, until: float, legal_hold: bool = False
     ) -> Created:
         view = memoryview(data).cast("B")
         self._ask(
-            self._client.put_object,
+            self.sdk.put_object,
             name,
             Key=self._root + check_name(name),
             Body=body_of(view),
@@ -146,7 +149,7 @@ class S3Extras:
         return Created()
 
     def lock_of(self, name: str) -> Lock:
-        answer = self._ask(self._client.head_object, name, Key=self._root + check_name(name))
+        answer = self._ask(self.sdk.head_object, name, Key=self._root + check_name(name))
         until = answer.get("ObjectLockRetainUntilDate")
         return Lock(
             until.timestamp() if until else 0.0,
@@ -165,7 +168,7 @@ class S3Extras:
     def _ask(self, call: Callable[..., Any], name: str, **parameters: Any) -> Any:
         try:
             return call(Bucket=self._bucket, **parameters)
-        except FAILURES as error:
+        except failures() as error:
             self._fail(error, name)
 
 

@@ -8,10 +8,12 @@ Beyond the protocol: `NotFound` from any method when the bucket does not exist, 
 a way that only another URL can change.
 """
 
+import os
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import cached_property
 from operator import itemgetter
 from typing import Any, NoReturn
 
@@ -23,9 +25,10 @@ from datasync.storage.listing import Listing
 from datasync.storage.location import StoreUrl
 from datasync.storage.names import check_directory, check_name, check_prefix
 from datasync.storage.protocol import Created, ObjectStat
-from datasync.storage.s3.client import S3Options, body_of, make_client
-from datasync.storage.s3.errors import FAILURES, code_of, status_of, translate
+from datasync.storage.s3.errors import code_of, failures, status_of, translate
 from datasync.storage.s3.extras import S3Extras, fees_of
+from datasync.storage.s3.options import S3Options, body_of
+from datasync.storage.s3.plain import PlainClient, plain_settings
 
 PAGE_NAMES = 1000  # what servers return at most
 READ_BYTES = 256 * KIB  # a buffer that stays in the processor's cache; 32 MiB at once costs 3 times the CPU
@@ -42,13 +45,26 @@ class S3Store(S3Extras):
             raise UsageError(f"{where}: S3 directory buckets list names in no order; use a general purpose bucket")
         fees_of(where.option("storage_class") or "STANDARD")
         self._where = where
+        self._options = options or S3Options()
         self._bucket = where.place
         self._root = f"{where.prefix}/" if where.prefix else ""
         self._checksums = True
         self.url = str(where)
+        settings = plain_settings(where, self._options, os.environ)
         try:
-            self._client = make_client(where, options or S3Options())
-        except FAILURES as error:
+            self._client = PlainClient(where, self._options, settings) if settings else self.sdk
+        except OSError as error:  # a file of certificates that can not be read
+            self._fail(error, "")
+        self._body: Callable[[memoryview], Any] = memoryview if settings else body_of
+
+    @cached_property
+    def sdk(self) -> Any:
+        """The SDK's client, for all that `PlainClient` does not do."""
+        from datasync.storage.s3.client import make_client
+
+        try:
+            return make_client(self._where, self._options)
+        except failures() as error:
             self._fail(error, "")
 
     def get(self, name: str, *, limit: int) -> bytes:
@@ -59,7 +75,7 @@ class S3Store(S3Extras):
                 raise IntegrityError(f"{self.url}: {name} has {size} bytes, expected at most {limit}")
             try:
                 data: bytes = body.read()
-            except FAILURES as error:
+            except failures() as error:
                 self._fail(error, name)
         if len(data) != size:
             raise StorageUnavailable(f"{self.url}: {name}: the body has {len(data)} bytes of {size}; try again")
@@ -74,7 +90,7 @@ class S3Store(S3Extras):
             answer = self._client.get_object(
                 Bucket=self._bucket, Key=self._key(name), Range=f"bytes={offset}-{offset + len(view) - 1}"
             )
-        except FAILURES as error:
+        except failures() as error:
             if status_of(error) == 416:
                 raise IntegrityError(f"{self.url}: {name} ends before {offset}") from error
             self._fail(error, name)
@@ -89,13 +105,13 @@ class S3Store(S3Extras):
             checksum = b64encode(crc32(view).to_bytes(4, "big")).decode()
             try:
                 self._client.put_object(
-                    Bucket=self._bucket, Key=key, Body=body_of(view), IfNoneMatch="*", ChecksumCRC32=checksum
+                    Bucket=self._bucket, Key=key, Body=self._body(view), IfNoneMatch="*", ChecksumCRC32=checksum
                 )
                 return Created()
-            except FAILURES as error:
+            except failures() as error:
                 if status_of(error) != 501 and code_of(error) not in _NO_CHECKSUM_CODES:
                     self._fail(error, name)
-        self._call("put_object", name, Body=body_of(view), IfNoneMatch="*")
+        self._call("put_object", name, Body=self._body(view), IfNoneMatch="*")
         self._checksums = False  # it was the checksum that this server does not take
         return Created()
 
@@ -121,12 +137,13 @@ class S3Store(S3Extras):
     def delete(self, name: str) -> None:
         try:
             self._client.delete_object(Bucket=self._bucket, Key=self._key(name))
-        except FAILURES as error:
+        except failures() as error:
             if status_of(error) != 404 or code_of(error) == "NoSuchBucket":
                 self._fail(error, name)
 
     def close(self) -> None:
-        self._client.close()
+        for client in {id(one): one for one in (self._client, self.__dict__.get("sdk", self._client))}.values():
+            client.close()
 
     # Requests
 
@@ -138,7 +155,7 @@ class S3Store(S3Extras):
         key = self._key(name)
         try:
             return method(Bucket=self._bucket, Key=key, **parameters)
-        except FAILURES as error:
+        except failures() as error:
             self._fail(error, name)
 
     def _fail(self, error: Exception, name: str) -> NoReturn:
@@ -152,7 +169,7 @@ class S3Store(S3Extras):
         while True:
             try:
                 page = self._client.list_objects_v2(**parameters)
-            except FAILURES as error:
+            except failures() as error:
                 self._fail(error, prefix)
             yield page
             token = page.get("NextContinuationToken")
@@ -201,7 +218,7 @@ class S3Store(S3Extras):
         while done < len(view):
             try:
                 count = body.readinto(view[done : done + READ_BYTES])
-            except FAILURES as error:
+            except failures() as error:
                 self._fail(error, name)
             if not count:
                 raise StorageUnavailable(
