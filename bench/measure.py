@@ -2,9 +2,12 @@
 
 import os
 import subprocess
-import time
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+LAUNCHER = Path(__file__).with_name("launch.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,21 +23,21 @@ class Sample:
 
 def measure(command: list[str], environment: Mapping[str, str]) -> Sample:
     """Run *command*; raise `RuntimeError` with its last words when it fails."""
-    started = time.monotonic()
-    # a small shell stands between, so the child's peak memory is not this process's own
-    child = subprocess.Popen(
-        ["/bin/sh", "-c", '"$@"; exit $?', "sh", *command],
-        env=dict(environment),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    assert child.stderr is not None
-    words = child.stderr.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    wall = time.monotonic() - started
-    if child.returncode != 0:
-        raise RuntimeError(
-            f"{' '.join(command[:4])} …: exit {child.returncode}: {words.decode(errors='replace')[-500:]}"
+    reading, writing = os.pipe()
+    with open(reading, "rb") as said:
+        child = subprocess.Popen(
+            [sys.executable, "-S", "-E", str(LAUNCHER), str(writing), *command],
+            env=dict(environment),
+            pass_fds=[writing],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
-    return Sample(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+        os.close(writing)
+        _, words = child.communicate()
+        used = said.read().split()
+    if len(used) != 4:
+        raise RuntimeError(f"{' '.join(command[:4])} …: not started: {words.decode(errors='replace')[-500:]}")
+    wall, cpu, memory, code = map(float, used)
+    if code:
+        raise RuntimeError(f"{' '.join(command[:4])} …: exit {code:.0f}: {words.decode(errors='replace')[-500:]}")
+    return Sample(wall, cpu, memory)

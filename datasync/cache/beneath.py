@@ -20,7 +20,7 @@ from typing import Self
 
 from datasync.cache.directories import Directories, Directory, split_path
 from datasync.cache.faults import fault, shown
-from datasync.cache.kernel import sync_filesystem
+from datasync.cache.kernel import DIRECTORY_FLAGS, sync_filesystem
 from datasync.cache.removal import empty_directory, open_workable
 from datasync.errors import IntegrityError, NotFound
 
@@ -190,6 +190,20 @@ class Tree:
                 os.utime(name, ns=(mtime_ns, mtime_ns), dir_fd=fd, follow_symlinks=False)
         except OSError as error:
             raise fault(error, f"set the time of {shown(path)}") from error
+
+    def finish_directory(self, path: bytes, mode: int, mtime_ns: int) -> None:
+        """Set the permission bits and the modification time of a directory that nothing is placed in any more."""
+        directory, name = self.locate(path)
+        with directory as parent:
+            try:
+                fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
+                try:
+                    os.fchmod(fd, mode & MODE_MASK)
+                    os.utime(fd, ns=(mtime_ns, mtime_ns))
+                finally:
+                    os.close(fd)
+            except OSError as error:
+                raise fault(error, f"set mode and time of {shown(path)}") from error
 
     def set_xattrs(self, path: bytes, xattrs: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
         """Set extended attributes (empty *path*: the root) and return the names that could not be set here."""

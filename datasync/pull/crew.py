@@ -62,10 +62,13 @@ class _Member:
                 "run the same line again"
             ) from None
 
-    def close(self) -> None:
-        """End the worker and wait for it."""
+    def end(self) -> None:
+        """Let the worker end."""
         self._answers.close()
         self._connection.close()
+
+    def wait(self) -> None:
+        """Wait until it has."""
         self._process.wait()
 
 
@@ -98,7 +101,9 @@ class Crew:
     def close(self) -> None:
         """End all workers."""
         for member in self._members:
-            member.close()
+            member.end()
+        for member in self._members:
+            member.wait()
         self._members.clear()
 
 

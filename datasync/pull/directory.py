@@ -103,8 +103,7 @@ class DirectoryDestination:
         for path, mode, mtime, xattrs in plan.directories():
             if xattrs:
                 self._tree.set_xattrs(path, xattrs)
-            self._tree.set_mode(path, mode & EXACT)
-            self._tree.set_mtime(path, mtime)
+            self._tree.finish_directory(path, mode & EXACT, mtime)
 
     def complete_root(self, root: Root) -> None:
         """Give a directory that this pull made the root's attributes, mode and time."""

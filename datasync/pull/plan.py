@@ -80,6 +80,7 @@ class Plan:
         self._rows = 0
         self._new_files: list[tuple[object, ...]] = []
         self._new_wanted: list[tuple[object, ...]] = []
+        self._new_directories: list[tuple[object, ...]] = []
         self._priority = self._last_priority = 0
 
     def close(self) -> None:
@@ -106,6 +107,8 @@ class Plan:
     def _insert(self) -> None:
         self._db.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._new_files)
         self._db.executemany("INSERT INTO wanted VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._new_wanted)
+        self._db.executemany("INSERT INTO directories VALUES (NULL, ?, ?, ?, ?)", self._new_directories)
+        self._new_directories.clear()
         self._new_files.clear()
         self._new_wanted.clear()
 
@@ -132,13 +135,14 @@ class Plan:
 
     def directory(self, entry: Entry) -> None:
         """Keep a directory's mode and times for the end."""
-        self._db.execute(
-            "INSERT INTO directories VALUES (NULL, ?, ?, ?, ?)",
-            (entry.path, entry.mode, entry.mtime, _encode(entry.xattrs) if entry.xattrs else b""),
-        )
+        xattrs = _encode(entry.xattrs) if entry.xattrs else b""
+        self._new_directories.append((entry.path, entry.mode, entry.mtime, xattrs))
+        if len(self._new_directories) >= INSERT_ROWS:
+            self._insert()
 
     def directories(self) -> Iterator[tuple[bytes, int, int, Xattrs]]:
         """Yield (path, mode, mtime, xattrs), children before parents."""
+        self._insert()
         for path, mode, mtime, xattrs in self._db.execute(
             "SELECT path, mode, mtime, xattrs FROM directories ORDER BY n DESC"
         ):

@@ -63,8 +63,7 @@ class ViewDestination:
         for path, mode, mtime, xattrs in plan.directories():
             if xattrs:
                 self._tree.set_xattrs(path, xattrs)
-            self._tree.set_mode(path, read_only(mode))
-            self._tree.set_mtime(path, mtime)
+            self._tree.finish_directory(path, read_only(mode), mtime)
 
     def complete_root(self, root: "Root") -> None:
         """Give the view the root's attributes and time; its mode is the gate for readers."""

@@ -81,3 +81,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # the parent waits: taking the interpreter apart takes 15 ms

@@ -1,10 +1,10 @@
 """The directory that is pushed, reached by directory fds only: a name is never resolved through a symbolic link.
 
 Every path is bytes, relative to the root, components joined by `/`; `b""` is the root. A directory is opened one
-component at a time beneath the fd of its parent, so a path of any length works and a swapped component can not lead
-elsewhere. At most `DIRECTORY_FDS` directory fds are open at a time, shared by the walk and by everyone who opens
-files. An open directory is closed when its last user lets go of it, so an eviction never closes an fd that another
-thread uses.
+component at a time beneath the fd of its parent, or several at once by openat2 with RESOLVE_NO_SYMLINKS, so a path of
+any length works and a swapped component can not lead elsewhere. At most `DIRECTORY_FDS` directory fds are open at a
+time, shared by the walk and by everyone who opens files. An open directory is closed when its last user lets go of it,
+so an eviction never closes an fd that another thread uses.
 
 All methods are thread-safe. An entry that can not be read raises `Unreadable`, which carries the `Skipped` to report;
 a root that can not be opened raises `NotFound`, `UsageError`, `NotAuthorized` or `StorageUnavailable`; a machine
@@ -25,6 +25,8 @@ from datasync.errors import DatasyncError, NotAuthorized, NotFound, PartialFailu
 
 DIRECTORY_FDS = 64  # open directories of one tree, all told
 _KEPT = 48  # of them remembered for the next use; the others are in use by threads while evicted
+LONG_WAY = 3  # directories to go down; a shorter way goes by component
+STEP_BYTES = 4_000  # of a path given to one system call: PATH_MAX is 4,096
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _BENEATH = _DIRECTORY | os.O_NOFOLLOW
@@ -110,6 +112,18 @@ def _root_error(root: Path, error: OSError) -> DatasyncError:
     if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
         return UsageError(f"{root}: {error.strerror}; go nearer with `cd` and push `.`")
     return StorageUnavailable(f"{root}: {error.strerror}")
+
+
+def _straight(above: Directory, path: bytes) -> Directory | None:
+    """Open *path* beneath *above* by one system call that follows no symbolic link; None where that does not work, for
+    whatever reason: going by component then tells it.
+    """
+    from datasync.cache.kernel import open_directory_beneath
+
+    try:
+        return Directory(open_directory_beneath(above.fd, path)) if len(path) <= STEP_BYTES else None
+    except OSError:
+        return None
 
 
 class SourceTree:
@@ -256,6 +270,9 @@ class SourceTree:
             at, _, name = at.rpartition(b"/")
             missing.append(name)
             found = self._remembered(at)
+        if len(missing) >= LONG_WAY and (straight := _straight(found, b"/".join(reversed(missing)))) is not None:
+            self._remember(path, straight)
+            return straight
         for name in reversed(missing):
             at = at + b"/" + name if at else name
             found = self.child(found, at, name)

@@ -81,6 +81,7 @@ def test_no_call_takes_a_hostile_path(tree: Tree, root: Path, path: bytes) -> No
         calls += [
             lambda: tree.set_mode(path, 0o777),
             lambda: tree.set_mtime(path, 0),
+            lambda: tree.finish_directory(path, 0o777, 0),
             lambda: tree.set_xattrs(path, []),
             lambda: tree.remove_tree(path),
             lambda: tree.fsync_directory(path),
@@ -111,6 +112,7 @@ def test_a_symlink_planted_as_a_parent_is_never_followed(tree: Tree, root: Path,
             lambda p: tree.lstat(p + b"/victim"),
             lambda p: tree.make_directory(p),
             lambda p: tree.set_mode(p, 0o777),
+            lambda p: tree.finish_directory(p, 0o777, 0),
             lambda p: tree.subtree(p),
         ]
         for call in calls:
@@ -133,6 +135,8 @@ def test_a_planted_final_name_is_never_followed_nor_opened(tree: Tree, root: Pat
             tree.open_file(name)
         with pytest.raises(IntegrityError):
             tree.set_mode(name, 0o777)
+        with pytest.raises(IntegrityError):
+            tree.finish_directory(name, 0o777, 0)
     with pytest.raises(IntegrityError):
         tree.open_file(b"link", os.O_WRONLY | os.O_TRUNC)
     tree.set_mtime(b"link", 5_000_000_000)
@@ -243,6 +247,7 @@ def test_a_missing_parent_contradicts_the_manifest_and_a_missing_file_is_not_fou
         tree.open_file,
         lambda p: tree.set_mode(p, 0o700),
         lambda p: tree.set_mtime(p, 0),
+        lambda p: tree.finish_directory(p, 0o700, 0),
     ]
     for call in looking:
         for path in (b"no", b"no/such"):
@@ -269,6 +274,9 @@ def test_modes_times_and_attributes_are_set_and_set_id_bits_are_not(tree: Tree, 
     assert stat.S_IMODE((root / "dir").stat().st_mode) == 0o1755
     assert (root / "suid").stat().st_mode & 0o6000 == 0
     assert stat.S_IMODE(root.stat().st_mode) == 0o750
+    tree.finish_directory(b"dir", 0o6551, 1_234_567_890_123_456_789)
+    assert stat.S_IMODE((root / "dir").stat().st_mode) == 0o551
+    assert (root / "dir").stat().st_mtime_ns == 1_234_567_890_123_456_789
     tree.symlink(b"link", b"nowhere")
     for path in (b"file", b"dir", b"link", b""):
         tree.set_mtime(path, 1_234_567_890_123_456_789)

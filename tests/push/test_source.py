@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from datasync.cache import kernel
 from datasync.errors import NotAuthorized, NotFound, PartialFailure, StorageUnavailable, UsageError
 from datasync.push.source import CHANGED, DIRECTORY_FDS, VANISHED, SourceTree, Unreadable, shown
 
@@ -110,6 +111,60 @@ def test_what_is_no_regular_file_is_refused_without_blocking(tmp_path: Path) -> 
     del tree, caught
     assert open_beneath(tmp_path) == []
     server.close()
+
+
+@pytest.fixture(params=["at once", "by component"])
+def long_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The ways down that were gone at once; without openat2 there are none."""
+    gone: list[bytes] = []
+
+    def open_beneath(dir_fd: int, path: bytes) -> int:
+        if request.param == "by component":
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        gone.append(path)
+        return there(dir_fd, path)
+
+    there = kernel.open_directory_beneath
+    monkeypatch.setattr(kernel, "open_directory_beneath", open_beneath)
+    return gone
+
+
+@pytest.mark.parametrize(
+    ("planted", "why"), [(None, VANISHED), ("outside", CHANGED), ("root/a/b/moved", CHANGED), ("file", CHANGED)]
+)
+def test_a_file_deep_down_is_reached_and_nothing_planted_on_the_way(
+    tmp_path: Path, long_ways: list[bytes], planted: str | None, why: str
+) -> None:
+    """*planted* is what a link leads to that takes the place of a directory."""
+    for place in ("root/a/b/c/d/e", "outside/d/e"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "file").write_bytes(place.encode())
+    (tmp_path / "file").touch()
+    with SourceTree.open(tmp_path / "root") as tree, open(tree.open_file(b"a/b/c/d/e/file"), "rb") as file:
+        assert file.read() == b"root/a/b/c/d/e"
+    swapped = tmp_path / "root/a/b/c"
+    swapped.rename(tmp_path / "root/a/b/moved")
+    if planted is not None:
+        swapped.symlink_to(tmp_path / planted)
+    with SourceTree.open(tmp_path / "root") as tree, pytest.raises(Unreadable) as caught:
+        tree.open_file(b"a/b/c/d/e/file")
+    assert caught.value.skipped == (b"a/b/c/d/e/file", why)
+    assert set(long_ways) <= {b"a/b/c/d/e"}
+
+
+def test_a_path_that_one_call_does_not_take_is_gone_by_component(tmp_path: Path) -> None:
+    names = [f"{number:02}-{'n' * 200}" for number in range(30)]
+    fd = os.open(tmp_path, os.O_RDONLY)
+    for name in names:
+        os.mkdir(name, dir_fd=fd)
+        below = os.open(name, os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    with open(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=fd), "wb") as file:
+        file.write(b"content")
+    os.close(fd)
+    with SourceTree.open(tmp_path) as tree, open(tree.open_file("/".join([*names, "file"]).encode()), "rb") as found:
+        assert found.read() == b"content"
 
 
 def test_a_machine_without_fds_stops_the_push(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
