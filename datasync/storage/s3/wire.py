@@ -27,6 +27,7 @@ DOCUMENT_BYTES = 64 * MIB  # a listing page, an error
 SEND_BYTES = 128 * KIB  # one send() call
 WAKE_BYTES = 128 * KIB  # while so much is still to come the kernel wakes us for no less: a third of the wake-ups
 CONTINUE_SECONDS = 1.0  # servers that know no Expect stay silent
+INTERIM_ANSWERS = 16  # 1xx, before the one that counts
 BODILESS = (204, 304)
 
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5]\d\d)(?: .*)?")
@@ -128,7 +129,9 @@ class _Connection:
 
     def quiet(self) -> bool:
         """Tell whether a kept connection is open and has nothing to say."""
-        return not self._held and not self._speaks(0)
+        watch = poll()
+        watch.register(self._line, POLLIN)
+        return not self._held and not watch.poll(0)
 
     def exchange(
         self,
@@ -143,9 +146,9 @@ class _Connection:
         """Send a request and read the head of its answer; *done* takes the connection when the body was read."""
         lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         self._send(memoryview("\r\n".join([*lines, *(["Expect: 100-continue"] if ask else []), "", ""]).encode()))
-        if ask and self._speaks(CONTINUE_SECONDS):
+        if ask and self._answers_within(CONTINUE_SECONDS):
             status, found = self._head()
-            if status != 100:
+            if status >= 200:
                 return Answer(self, status, found, method, None)  # it waits for a body that does not come
         try:
             self._send(body)
@@ -164,17 +167,27 @@ class _Connection:
         except OSError as error:
             raise WireError(type(error).__name__) from error
 
-    def _speaks(self, seconds: float) -> bool:
-        """Tell whether there is something to receive, or the connection has ended, within *seconds*."""
-        watch = poll()
-        watch.register(self._line, POLLIN)
-        return bool(watch.poll(seconds * 1000))
+    def _answers_within(self, seconds: float) -> bool:
+        """Tell whether the server says something within *seconds*; a TLS message of its own is nothing said."""
+        patience = self._line.gettimeout()
+        self._line.settimeout(seconds)
+        try:
+            part = self._line.recv(HEAD_BYTES)
+        except TimeoutError:
+            return False
+        except OSError as error:
+            raise WireError(type(error).__name__) from error
+        finally:
+            self._line.settimeout(patience)
+        self._held += part
+        return True
 
     def _final_head(self) -> tuple[int, dict[str, str]]:
-        while True:
+        for _ in range(INTERIM_ANSWERS):
             status, headers = self._head()
             if status >= 200:
                 return status, headers
+        raise WireError("EndlessInterim")
 
     def _head(self) -> tuple[int, dict[str, str]]:
         first = _STATUS.fullmatch(self.line())
@@ -183,7 +196,10 @@ class _Connection:
         headers, size = dict[str, str](), 0
         while line := self.line():
             name, _, value = line.decode("latin-1").partition(":")
-            headers[name.lower()] = value.strip()
+            key, value = name.lower(), value.strip()
+            if key == "content-length" and headers.get(key, value) != value:
+                raise WireError("TwoLengths")  # RFC 9112, section 6.3
+            headers[key] = value
             if (size := size + len(line)) > HEAD_BYTES:
                 raise WireError("EndlessHead")
         return int(first[1]), headers
