@@ -1,8 +1,11 @@
 """When S3Store does without the SDK, and that its requests are then the SDK's: settings, signatures, answers."""
 
 import hashlib
+import os
 import re
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +18,7 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasync.errors import StorageUnavailable
+from datasync.errors import NotAuthorized, NotFound, StorageUnavailable
 from datasync.storage.location import parse_url
 from datasync.storage.s3 import S3Credentials, S3Options, S3Store
 from datasync.storage.s3.plain import PlainClient, plain_settings
@@ -23,7 +26,7 @@ from datasync.storage.s3.sigv4 import UNSIGNED, signed, target_of
 from tests.acceptance.test_imports import modules_after
 from tests.contract import test_store_contract as contract
 from tests.support.cli import Machine
-from tests.support.faulty_server import Answer, Request, faulty_server
+from tests.support.faulty_server import Answer, Request, fault, faulty_server
 from tests.support.servers import S3Server
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret"}
@@ -92,6 +95,11 @@ def test_regions_and_keys_come_from_the_url_the_program_and_the_environment() ->
         ("s3://bucket?endpoint=http://h", {**KEYS, "http_proxy": "http://proxy:3128"}),
         ("s3://bucket?region=eu-west-1", KEYS),
         ("s3://my.bucket?endpoint=https://h&addressing=virtual", KEYS),
+        ("s3://bucket?endpoint=http://127.0.0.1:9000&addressing=virtual", KEYS),
+        ("s3://bucket?endpoint=http://[::1]:9000&addressing=virtual", KEYS),
+        (PLACE, {**KEYS, "AWS_SESSION_TOKEN": "token\n"}),
+        (PLACE, {**KEYS, "AWS_SECRET_ACCESS_KEY": "secret\r"}),
+        (PLACE, {**KEYS, "AWS_ACCESS_KEY_ID": "A KID"}),
         (f"{PLACE}&accelerate=true", KEYS),
         (f"{PLACE}&dualstack=true", KEYS),
     ],
@@ -100,13 +108,29 @@ def test_what_only_the_sdk_knows_is_left_to_the_sdk(url: str, environment: Mappi
     assert plain_settings(parse_url(url), S3Options(), environment) is None
 
 
-def test_a_configuration_file_is_the_sdks(tmp_path: Path) -> None:
+def test_the_older_name_of_a_token_comes_first_as_in_the_sdk() -> None:
+    both = {**KEYS, "AWS_SESSION_TOKEN": "new", "AWS_SECURITY_TOKEN": "old"}
+    settings = plain_settings(parse_url(PLACE), S3Options(), both)
+    assert settings is not None
+    assert settings.keys.token == "old"
+
+
+def test_a_home_that_can_not_be_looked_into_holds_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/" + "x" * 300)
+    with pytest.raises(OSError, match="too long"):
+        os.stat(Path.home())
+    assert plain_settings(parse_url(PLACE), S3Options(), KEYS) is not None
+
+
+@pytest.mark.parametrize("name", ["config", "credentials"])
+def test_a_file_of_the_sdks_is_the_sdks(tmp_path: Path, name: str) -> None:
+    variable = {"config": "AWS_CONFIG_FILE", "credentials": "AWS_SHARED_CREDENTIALS_FILE"}[name]
     assert plain_settings(parse_url(PLACE), S3Options(), KEYS) is not None
     (tmp_path / "elsewhere").write_text("[default]\n")
-    elsewhere = {**KEYS, "AWS_CONFIG_FILE": str(tmp_path / "elsewhere")}
+    elsewhere = {**KEYS, variable: str(tmp_path / "elsewhere")}
     assert plain_settings(parse_url(PLACE), S3Options(), elsewhere) is None
     (tmp_path / ".aws").mkdir()
-    (tmp_path / ".aws/config").write_text("[default]\n")
+    (tmp_path / ".aws" / name).write_text("[default]\n")
     assert plain_settings(parse_url(PLACE), S3Options(), KEYS) is None
 
 
@@ -236,9 +260,76 @@ def meant(request: Request) -> dict[str, str]:
     chosen = ("range", "if-none-match", "expect", "x-amz-content-sha256", "content-length")
     kept = {key: value for key, value in said.items() if key in chosen or key.startswith("x-amz-")}
     kept.pop("x-amz-date")
+    kept["signed"] = re.findall("SignedHeaders=([^,]*)", said["authorization"])[0]
     if request.method != "PUT":
         kept.pop("content-length", None)  # the SDK says 0 now and then
     return {**kept, "method": request.method, "path": path, "query": "&".join(sorted(query.split("&")))}
+
+
+@pytest.mark.parametrize("sdk", [False, True])
+def test_a_header_with_a_region_in_any_other_refusal_moves_nobody(*, sdk: bool) -> None:
+    """A gateway may pass the header of the bucket behind it on."""
+    with faulty_server(lambda _: fault(404, "NoSuchKey", headers={"x-amz-bucket-region": "eu-west-3"})) as server:
+        with closing(S3Store(server.place(), S3Options(S3Credentials("AKID", "s"), sdk=sdk))) as store:
+            for _ in range(2):
+                with pytest.raises(NotFound):
+                    store.get("one", limit=1)
+        assert ["/us-east-1/s3/" in request.headers["Authorization"] for request in server.requests] == [True, True]
+
+
+def test_threads_that_meet_the_wrong_region_together_all_get_there() -> None:
+    together = threading.Barrier(4, timeout=10)
+
+    def rule(request: Request) -> Answer:
+        if "/eu-west-1/s3/" in request.headers["Authorization"]:
+            return Answer(200, {}, b"x")
+        together.wait()
+        return fault(400, "AuthorizationHeaderMalformed", extra="<Region>eu-west-1</Region>")
+
+    with faulty_server(rule) as server, closing(server.open()) as store, ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda _: store.get("one", limit=1), range(4))) == [b"x"] * 4
+
+
+@pytest.mark.parametrize("encoding", ["foo", "hex", "shift_jis", "utf-32"])
+def test_xml_in_an_encoding_that_nobody_knows_is_no_xml(encoding: str) -> None:
+    page = f'<?xml version="1.0" encoding="{encoding}"?><ListBucketResult/>'.encode()
+    with faulty_server(lambda _: Answer(200, {}, page)) as server, pytest.raises(StorageUnavailable):
+        list(server.open().list("one"))
+    error = f'<?xml version="1.0" encoding="{encoding}"?><Error><Code>AccessDenied</Code></Error>'.encode()
+    with faulty_server(lambda _: Answer(403, {}, error)) as server, pytest.raises(NotAuthorized):
+        server.open().get("one", limit=1)
+
+
+@pytest.mark.parametrize("time", ["Mon, 30 Nov 99999999999 08:00:00 GMT", "never", ""])
+def test_a_time_that_is_none_matters_only_to_those_who_ask_for_it(time: str) -> None:
+    with faulty_server(lambda _: Answer(200, {"Last-Modified": time}, b"x")) as server:
+        store = server.open()
+        assert store.get("one", limit=1) == b"x"
+        with pytest.raises(StorageUnavailable):
+            store.stat("one")
+
+
+@pytest.mark.parametrize(
+    "time", ["Mon, 30 Nov 2026 08:00:00 GMT", " 2026-11-30T08:00:00Z ", "2026-11-30T08:00:00.123Z"]
+)
+def test_times_are_read_in_either_form(time: str) -> None:
+    item = f"<Contents><Key>root/one</Key><Size>1</Size><LastModified>{time}</LastModified></Contents>"
+    page = f"<ListBucketResult>{item}</ListBucketResult>".encode()
+
+    def rule(request: Request) -> Answer:
+        return Answer(200, {"Last-Modified": time}, page if "list-type" in request.path else b"x")
+
+    with faulty_server(rule) as server:
+        store = server.open()
+        assert int(store.stat("one").modified) == 1796025600
+        assert [int(found.modified) for found in store.list("one")] == [1796025600]
+
+
+def test_a_refusal_shows_no_text_of_the_servers() -> None:
+    secret = "https://x/?X-Amz-Signature=SECRET"
+    with faulty_server(lambda _: fault(403, secret)) as server, pytest.raises(NotAuthorized) as caught:
+        server.open().get("one", limit=1)
+    assert "X-Amz-Signature=" not in repr(caught.value.__cause__)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import datetime
 import ipaddress
 import socket
 import ssl
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -136,11 +137,46 @@ def test_one_connection_serves_in_turn_and_a_head_has_no_body() -> None:
         assert [ask(wire), ask(wire, "HEAD"), ask(wire)] == [(200, b"abc"), (200, b""), (200, b"def")]
 
 
-@pytest.mark.parametrize("headers", [b"Connection: close\r\n", b"connection: Close\r\n"])
-def test_a_connection_that_the_server_ends_is_not_used_again(headers: bytes) -> None:
-    one = answers(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n" + headers + b"\r\nabc")
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\n",
+        b"HTTP/1.1 200 OK\r\nconnection: X, Close\r\n",
+        b"HTTP/1.0 200 OK\r\n",
+    ],
+)
+def test_a_connection_that_the_server_ends_is_not_kept(head: bytes) -> None:
+    one = answers(head + b"Content-Length: 3\r\n\r\nabc")
     with says(one, one) as endpoint, closing(Wire(endpoint, OPTIONS, None)) as wire:
-        assert [ask(wire), ask(wire)] == [(200, b"abc")] * 2
+        for _ in range(2):
+            assert ask(wire) == (200, b"abc")
+            assert wire._idle == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        CHUNKED + b"2\r\nabc\r\n",
+        CHUNKED + b"1\r\na\r\n0\r\n" + b"T: x\r\n" * 20_000,
+        CHUNKED + b"400\r\n" + bytes(1024) + b"\r\n0\r\n\r\n",  # longer than was asked for
+    ],
+)
+def test_a_connection_whose_answer_failed_is_not_kept(answer: bytes) -> None:
+    with says(answers(answer)) as endpoint, closing(Wire(endpoint, OPTIONS, None)) as wire:
+        found = wire.send("GET", "/x", {}, NOTHING, ask=False)
+        with pytest.raises(WireError):
+            found.read(1000)
+        found.close()
+        assert wire._idle == []
+
+
+def test_a_connection_that_comes_back_after_the_end_is_closed() -> None:
+    with says(answers(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc")) as endpoint:
+        wire = Wire(endpoint, OPTIONS, None)
+        found = wire.send("GET", "/x", {}, NOTHING, ask=False)
+        wire.close()
+        assert found.read() == b"abc"
+        assert wire._idle == []
 
 
 def test_a_kept_connection_that_died_meanwhile_costs_nothing() -> None:
@@ -189,6 +225,21 @@ def test_a_body_in_drops_arrives() -> None:
 
     with says(talk) as endpoint:
         assert asked(endpoint) == (200, bytes(size))
+
+
+def test_a_slow_line_is_slow_and_no_failure() -> None:
+    """What counts is a byte in time, whatever the kernel was told to wait for."""
+    size, pace = 2 * WAKE_BYTES, threading.Event()
+
+    def talk(line: socket.socket) -> None:
+        request(line)
+        line.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        for _ in range(8):
+            line.sendall(bytes(size // 8))
+            pace.wait(0.15)
+
+    with says(talk) as endpoint, closing(Wire(endpoint, WireOptions(5, 0.25, 4), None)) as wire:
+        assert ask(wire) == (200, bytes(size))
 
 
 def test_a_silent_server_is_an_error_after_the_time_for_it() -> None:
@@ -254,6 +305,42 @@ def test_a_refused_body_is_not_sent() -> None:
     assert rest == [b""]
 
 
+def test_a_body_that_was_not_sent_whole_is_not_stored_whatever_the_server_says() -> None:
+    def at_once(line: socket.socket) -> None:
+        request(line)
+        line.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        line.recv(1)
+
+    def after_some(line: socket.socket) -> None:
+        request(line)
+        line.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        line.recv(1000)
+        line.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        line.shutdown(socket.SHUT_WR)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    for talk in (at_once, after_some):
+        with says(talk) as endpoint, pytest.raises(StorageUnavailable):
+            put(endpoint, 30_000_000)
+
+
+def test_a_refusal_is_heard_when_the_server_stops_reading() -> None:
+    def talk(line: socket.socket) -> None:
+        request(line)
+        line.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        line.recv(1000)
+        line.sendall(b"HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\n\r\n")
+        done.wait(5)
+
+    done = threading.Event()
+    with says(talk) as endpoint:
+        place = parse_url(f"s3://bucket?endpoint={endpoint}&addressing=path")
+        options = S3Options(S3Credentials("AKID", "secret"), read_seconds=0.3)
+        with closing(S3Store(place, options)) as store, pytest.raises(AlreadyExists):
+            store.put_if_absent("one", bytes(30_000_000))
+        done.set()
+
+
 @pytest.mark.parametrize("tls", [False, True])
 def test_a_body_goes_to_a_server_that_does_not_know_expect(
     tls: bool, certificate: Path, monkeypatch: pytest.MonkeyPatch
@@ -315,3 +402,21 @@ def test_tls_with_a_certificate_that_nobody_vouches_for_is_refused(
         store = S3Store(place, S3Options(S3Credentials("AKID", "secret")))
         with closing(store), pytest.raises(StorageUnavailable, match=r"no TLS connection.*AWS_CA_BUNDLE"):
             store.get("one", limit=1)
+
+
+def test_what_tls_holds_back_is_not_taken_for_the_next_answer(certificate: Path) -> None:
+    evil = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL"
+
+    def more_than_asked(line: socket.socket) -> None:
+        request(line)
+        line.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n")
+        line.sendall(b"good" + evil)  # one record
+        line.recv(1)
+
+    honest = answers(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood")
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    with (
+        says(more_than_asked, honest, context=serving(certificate)) as endpoint,
+        closing(Wire(endpoint, OPTIONS, trusting)) as wire,
+    ):
+        assert [ask(wire), ask(wire)] == [(200, b"good")] * 2

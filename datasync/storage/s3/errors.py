@@ -46,9 +46,9 @@ class Refused(Exception):
     """
 
     def __init__(self, status: int, code: str, headers: Mapping[str, str], region: str = "") -> None:
-        super().__init__(status, code)
         self.status = status
         self.code = re.sub(r"[^A-Za-z0-9]", "", code)[:60]
+        super().__init__(status, self.code)
         self.headers = headers
         self.region = region
 

@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -41,7 +41,10 @@ PAGE_BYTES = 64 * MIB  # of a listing
 ERROR_BYTES = 64 * KIB
 _NOTHING = memoryview(b"")
 _DNS_NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
-_REGION = re.compile(r"[a-z0-9-]{1,64}")
+_ADDRESS = re.compile(r"[0-9.]+|.*:.*")
+_REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
+_KEY = re.compile(r"[!-~]+")
+_ELSEWHERE = {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 _LISTING = {
     "Prefix": "prefix",
     "Delimiter": "delimiter",
@@ -70,14 +73,16 @@ class Settings:
 def plain_settings(where: StoreUrl, options: S3Options, environment: Mapping[str, str]) -> Settings | None:
     """Return the settings when they are all said by the URL, the program and these variables; None: ask the SDK."""
     keys, region = options.credentials or _keys(environment), where.region or environment.get("AWS_DEFAULT_REGION")
-    if options.sdk or where.endpoint is None or keys is None or _has_more(where, environment):
+    if options.sdk or where.endpoint is None or keys is None or not _fit_a_header(keys):
+        return None
+    if _has_more(where, environment):
         return None
     parts = urlsplit(where.endpoint)
     host = parts.hostname or ""
     if parts.path.strip("/") or not host:
         return None
     virtual = where.addressing == "virtual"  # "auto" means the path at an endpoint that is not AWS's own
-    if virtual and _DNS_NAME.fullmatch(where.place) is None:
+    if virtual and (_DNS_NAME.fullmatch(where.place) is None or _ADDRESS.fullmatch(host)):
         return None
     named = f"{where.place}.{host}" if virtual else f"[{host}]" if ":" in host else host
     port = "" if parts.port in (None, {"http": 80, "https": 443}[parts.scheme]) else f":{parts.port}"
@@ -90,8 +95,12 @@ def plain_settings(where: StoreUrl, options: S3Options, environment: Mapping[str
 
 def _keys(environment: Mapping[str, str]) -> S3Credentials | None:
     access, secret = environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY")
-    token = environment.get("AWS_SESSION_TOKEN") or environment.get("AWS_SECURITY_TOKEN")
+    token = environment.get("AWS_SECURITY_TOKEN") or environment.get("AWS_SESSION_TOKEN")
     return S3Credentials(access, secret, token) if access and secret else None
+
+
+def _fit_a_header(keys: S3Credentials) -> bool:
+    return all(_KEY.fullmatch(text) for text in (keys.access_key, keys.secret_key, keys.token or "none"))
 
 
 def _has_more(where: StoreUrl, environment: Mapping[str, str]) -> bool:
@@ -101,14 +110,17 @@ def _has_more(where: StoreUrl, environment: Mapping[str, str]) -> bool:
     scheme = urlsplit(where.endpoint or "").scheme
     if any(environment.get(name) for proxy in (scheme, "all") for name in (f"{proxy}_proxy", f"{proxy}_proxy".upper())):
         return True
-    config = environment.get("AWS_CONFIG_FILE") or "~/.aws/config"
-    return Path(os.path.expanduser(config)).exists()
+    files = (("AWS_CONFIG_FILE", "~/.aws/config"), ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
+    named = (environment.get(variable) or usual for variable, usual in files)
+    return any(os.path.exists(os.path.expandvars(os.path.expanduser(name))) for name in named)
 
 
 def _bundle() -> str | None:
     """Return the certificates that the SDK trusts, the system's where it brings none."""
     for package, name in (("certifi", "cacert.pem"), ("botocore", "cacert.pem")):
-        found = find_spec(package)
+        found = None
+        with suppress(ValueError):  # a package that was loaded in an odd way
+            found = find_spec(package)
         for place in (found.submodule_search_locations or ()) if found else ():
             if (file := Path(place, name)).is_file():
                 return str(file)
@@ -125,6 +137,7 @@ class PlainClient:
             import ssl
 
             context = ssl.create_default_context(cafile=settings.authorities)
+            context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # as the SDK: private authorities are seldom that strict
         self._wire = Wire(settings.endpoint, waits, context)
         self._settings = settings
         self._region = settings.region
@@ -144,14 +157,18 @@ class PlainClient:
     def put_object(self, **said: Any) -> dict[str, Any]:
         """Store `Body`, a view."""
         body: memoryview = said["Body"]
-        headers = {"Content-Length": str(len(body)), "If-None-Match": said["IfNoneMatch"], **self._with_put}
+        headers = {"If-None-Match": said["IfNoneMatch"], **self._with_put}
         if "ChecksumCRC32" in said:
             headers["x-amz-checksum-crc32"] = said["ChecksumCRC32"]
         return _done(self._ask("PUT", said["Key"], {}, headers, body))
 
     def head_object(self, **said: str) -> dict[str, Any]:
         """Return length and time of an object."""
-        return _told(self._ask("HEAD", said["Key"], {}, {}))
+        answer = self._ask("HEAD", said["Key"], {}, {})
+        told = _told(answer)
+        with suppress(ValueError):  # the caller misses what is not told
+            told["LastModified"] = _time(answer.headers.get("last-modified", ""))
+        return told
 
     def delete_object(self, **said: str) -> dict[str, Any]:
         """Remove an object."""
@@ -161,36 +178,48 @@ class PlainClient:
         """Return one page of a listing."""
         query = {"list-type": "2", "encoding-type": "url"}
         query |= {name: str(said[parameter]) for parameter, name in _LISTING.items() if parameter in said}
-        return _page(self._ask("GET", "", query, {}).read(PAGE_BYTES))
+        with closing(self._ask("GET", "", query, {})) as answer:
+            return _page(_xml(answer.read(PAGE_BYTES)))
 
     def _ask(
         self, method: str, key: str, query: Mapping[str, str], headers: Mapping[str, str], body: memoryview = _NOTHING
     ) -> Answer:
         """Return the answer to a request that the server did not refuse."""
         path = self._settings.path + key if key else self._settings.path.rstrip("/") or "/"
-        target = target_of(path, query)
-        answer = self._send(method, target, headers, body)
+        target, region = target_of(path, query), self._region
+        answer = self._send(region, method, target, headers, body)
         if answer.status < 300:
             return answer
         refused = _refused(answer)
-        if (region := refused.region) and region != self._region and _REGION.fullmatch(region):
-            self._region = region
-            answer = self._send(method, target, headers, body)
+        if _is_elsewhere(refused, method) and refused.region != region and _REGION.fullmatch(refused.region):
+            self._region = refused.region
+            answer = self._send(refused.region, method, target, headers, body)
             if answer.status < 300:
                 return answer
             refused = _refused(answer)
         raise refused
 
-    def _send(self, method: str, target: str, headers: Mapping[str, str], body: memoryview) -> Answer:
+    def _send(self, region: str, method: str, target: str, headers: Mapping[str, str], body: memoryview) -> Answer:
         settings = self._settings
-        every = {
-            "Host": settings.host, "User-Agent": f"datasync/{__version__}", "Accept-Encoding": "identity",
-            **self._with_all, **headers,
-        }  # fmt: skip
         every = signed(
-            method, target, every, keys=settings.keys, region=self._region, payload=UNSIGNED, now=time.time()
+            method,
+            target,
+            {"Host": settings.host, **self._with_all, **headers},
+            keys=settings.keys,
+            region=region,
+            payload=UNSIGNED,
+            now=time.time(),
         )
+        every |= {"User-Agent": f"datasync/{__version__}", "Accept-Encoding": "identity"}  # proxies may change these
+        if method == "PUT":
+            every["Content-Length"] = str(len(body))
         return self._wire.send(method, target, every, body, ask=len(body) > ONE_SEND_BYTES)
+
+
+def _is_elsewhere(refused: Refused, method: str) -> bool:
+    """Tell whether the bucket is in another region, by what the SDK goes by."""
+    by_status = refused.status in (301, 302, 307) or (method == "HEAD" and refused.status == 400)
+    return by_status or refused.code in _ELSEWHERE
 
 
 def _told(answer: Answer) -> dict[str, Any]:
@@ -202,8 +231,6 @@ def _told(answer: Answer) -> dict[str, Any]:
         told["ContentLength"] = int(length)
     if "content-range" in headers:
         told["ContentRange"] = headers["content-range"]
-    if "last-modified" in headers:
-        told["LastModified"] = parsedate_to_datetime(headers["last-modified"])
     return told
 
 
@@ -211,34 +238,36 @@ def _done(answer: Answer) -> dict[str, Any]:
     """Return what the SDK would tell of an answer without a body. A body that is an error, or no XML, is a failure
     whatever the status: S3 may send that before it is done.
     """
-    body = answer.read(ERROR_BYTES)
-    if body.strip() and _error_in(body):
+    with closing(answer):
+        body = answer.read(ERROR_BYTES)
+    if body.strip() and _is_failure(body):
         raise Refused(500, "InternalError", answer.headers)
     return _told(answer)
 
 
-def _error_in(body: bytes) -> bool:
+def _is_failure(body: bytes) -> bool:
     try:
-        return _tag(ElementTree.fromstring(body)) == "Error"
-    except ElementTree.ParseError:
+        return _tag(_xml(body)) == "Error"
+    except WireError:
         return True
+
+
+def _xml(document: bytes) -> ElementTree.Element:
+    try:
+        return ElementTree.fromstring(document)
+    except (ElementTree.ParseError, LookupError, ValueError):  # the last two: an encoding that nobody knows
+        raise WireError("NoXml") from None
 
 
 def _refused(answer: Answer) -> Refused:
     """Return what the server's refusal says."""
     said = {"Region": answer.headers.get("x-amz-bucket-region", "")}
-    with suppress(WireError, ElementTree.ParseError):  # a proxy's page, or nothing: the status is all that is known
-        document = ElementTree.fromstring(answer.read(ERROR_BYTES))
-        said |= {_tag(item): item.text.strip() for item in document if item.text}
-    answer.close()
+    with closing(answer), suppress(WireError):  # a proxy's page, or nothing: the status is all that is known
+        said |= {_tag(item): item.text.strip() for item in _xml(answer.read(ERROR_BYTES)) if item.text}
     return Refused(answer.status, said.get("Code") or str(answer.status), answer.headers, said["Region"])
 
 
-def _page(document: bytes) -> dict[str, Any]:
-    try:
-        found = ElementTree.fromstring(document)
-    except ElementTree.ParseError:
-        raise WireError("NoListing") from None
+def _page(found: ElementTree.Element) -> dict[str, Any]:
     if _tag(found) != "ListBucketResult":
         raise WireError("NoListing")
     page: dict[str, Any] = {"Contents": [], "CommonPrefixes": []}
@@ -263,8 +292,18 @@ def _fields(item: ElementTree.Element, *, encoded: bool) -> dict[str, Any]:
         elif tag == "Size":
             found[tag] = int(text)
         elif tag == "LastModified":
-            found[tag] = datetime.fromisoformat(text)
+            found[tag] = _time(text)
     return found
+
+
+def _time(text: str) -> datetime:
+    """Return the time that a listing (ISO 8601) or a header (RFC 9110) tells; some servers mix them up."""
+    with suppress(ValueError):
+        return datetime.fromisoformat(text.strip())
+    try:
+        return parsedate_to_datetime(text)
+    except (TypeError, OverflowError):
+        raise ValueError("no time") from None
 
 
 def _tag(item: ElementTree.Element) -> str:

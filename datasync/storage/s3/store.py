@@ -50,8 +50,8 @@ class S3Store(S3Extras):
         self._root = f"{where.prefix}/" if where.prefix else ""
         self._checksums = True
         self.url = str(where)
-        settings = plain_settings(where, self._options, os.environ)
         try:
+            settings = plain_settings(where, self._options, os.environ)
             self._client = PlainClient(where, self._options, settings) if settings else self.sdk
         except OSError as error:  # a file of certificates that can not be read
             self._fail(error, "")

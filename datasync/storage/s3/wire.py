@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from select import POLLIN, poll
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from datasync.model.limits import KIB, MIB
@@ -30,7 +30,7 @@ CONTINUE_SECONDS = 1.0  # servers that know no Expect stay silent
 INTERIM_ANSWERS = 16  # 1xx, before the one that counts
 BODILESS = (204, 304)
 
-_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5]\d\d)(?: .*)?")
+_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5]\d\d)(?: .*)?")
 _LENGTH = re.compile(r"\d{1,18}")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;.*)?")
 
@@ -52,6 +52,14 @@ class WireOptions:
     connections: int
 
 
+class _Head(NamedTuple):
+    """Status line and headers (names in lower case) of an answer, and whether its connection goes on."""
+
+    status: int
+    headers: dict[str, str]
+    lasts: bool
+
+
 class Wire:
     """Connections to one endpoint, `http://host[:port]` or `https://host[:port]`."""
 
@@ -62,6 +70,7 @@ class Wire:
         self._context = context
         self._options = options
         self._idle: list[_Connection] = []
+        self._closed = False
         self._lock = threading.Lock()
 
     def send(self, method: str, target: str, headers: Mapping[str, str], body: memoryview, *, ask: bool) -> "Answer":
@@ -76,7 +85,7 @@ class Wire:
     def close(self) -> None:
         """Close the idle connections."""
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle, self._idle, self._closed = self._idle, [], True
         for connection in idle:
             connection.close()
 
@@ -92,7 +101,7 @@ class Wire:
 
     def _give(self, connection: "_Connection") -> None:
         with self._lock:
-            if len(self._idle) < self._options.connections:
+            if len(self._idle) < self._options.connections and not self._closed:
                 self._idle.append(connection)
                 return
         connection.close()
@@ -107,7 +116,7 @@ class Wire:
             line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if self._context is not None:
                 line = self._context.wrap_socket(line, server_hostname=self._address[0])
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a host that is no name for TLS
             line.close()
             raise TlsError(type(error).__name__) from error
         line.settimeout(self._options.read_seconds)
@@ -131,7 +140,8 @@ class _Connection:
         """Tell whether a kept connection is open and has nothing to say."""
         watch = poll()
         watch.register(self._line, POLLIN)
-        return not self._held and not watch.poll(0)
+        pending = getattr(self._line, "pending", None)  # what TLS has decrypted is not the kernel's to tell
+        return not self._held and not (pending and pending()) and not watch.poll(0)
 
     def exchange(
         self,
@@ -147,23 +157,29 @@ class _Connection:
         lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         self._send(memoryview("\r\n".join([*lines, *(["Expect: 100-continue"] if ask else []), "", ""]).encode()))
         if ask and self._answers_within(CONTINUE_SECONDS):
-            status, found = self._head()
-            if status >= 200:
-                return Answer(self, status, found, method, None)  # it waits for a body that does not come
+            head = self._head()
+            if head.status >= 200:
+                return self._refusal(head, method)
         try:
             self._send(body)
-        except ConnectionError as error:
-            with suppress(WireError):  # what it said before it hung up is worth more than that it did
-                return Answer(self, *self._final_head(), method, None)
-            raise WireError(type(error).__name__) from error
-        return Answer(self, *self._final_head(), method, done)
+        except WireError:
+            if self.quiet():
+                raise
+            with suppress(WireError):  # what it says before it hangs up is worth more than that it does
+                return self._refusal(self._final_head(), method)
+            raise
+        return Answer(self, self._final_head(), method, done)
+
+    def _refusal(self, head: _Head, method: str) -> "Answer":
+        """Return the answer to a body that was not sent whole: a success it can not be."""
+        if head.status < 300:
+            raise WireError("Unasked")
+        return Answer(self, head, method, None)
 
     def _send(self, data: memoryview) -> None:
         try:
             for start in range(0, len(data), SEND_BYTES):
                 self._line.sendall(data[start : start + SEND_BYTES])
-        except ConnectionError:
-            raise
         except OSError as error:
             raise WireError(type(error).__name__) from error
 
@@ -182,14 +198,14 @@ class _Connection:
         self._held += part
         return True
 
-    def _final_head(self) -> tuple[int, dict[str, str]]:
+    def _final_head(self) -> _Head:
         for _ in range(INTERIM_ANSWERS):
-            status, headers = self._head()
-            if status >= 200:
-                return status, headers
+            head = self._head()
+            if head.status >= 200:
+                return head
         raise WireError("EndlessInterim")
 
-    def _head(self) -> tuple[int, dict[str, str]]:
+    def _head(self) -> _Head:
         first = _STATUS.fullmatch(self.line())
         if first is None:
             raise WireError("NoHttp")
@@ -202,7 +218,9 @@ class _Connection:
             headers[key] = value
             if (size := size + len(line)) > HEAD_BYTES:
                 raise WireError("EndlessHead")
-        return int(first[1]), headers
+        tokens = {token.strip() for token in headers.get("connection", "").lower().split(",")}
+        lasts = "keep-alive" in tokens or (first[1] == b"1" and "close" not in tokens)
+        return _Head(int(first[2]), headers, lasts)
 
     def line(self) -> bytes:
         """Return one line without its end."""
@@ -227,6 +245,12 @@ class _Connection:
             del self._held[:count]
             return count
         self._wake_for(WAKE_BYTES if left >= WAKE_BYTES else 1)
+        try:
+            return self._line.recv_into(view)
+        except TimeoutError:  # a slow line: fewer bytes than were waited for may be there
+            self._wake_for(1)
+        except OSError as error:
+            raise WireError(type(error).__name__) from error
         return self._receive(view)
 
     def rest(self) -> None:
@@ -241,7 +265,10 @@ class _Connection:
 
     def _wake_for(self, count: int) -> None:
         if self._wakes_late and count != self._wake:
-            self._line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+            try:
+                self._line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+            except OSError:  # a sandbox without it
+                self._wakes_late = False
             self._wake = count
 
 
@@ -249,31 +276,27 @@ class Answer:
     """An answer whose body is still to be read; header names in lower case."""
 
     def __init__(
-        self,
-        connection: _Connection,
-        status: int,
-        headers: dict[str, str],
-        method: str,
-        done: Callable[[_Connection], None] | None,
+        self, connection: _Connection, head: _Head, method: str, done: Callable[[_Connection], None] | None
     ) -> None:
-        self.status = status
-        self.headers = headers
+        """*done* takes the connection when the body was read whole; without it, it is closed."""
+        self.status = head.status
+        self.headers = headers = head.headers
         self._connection: _Connection | None = connection
-        self._done = None if headers.get("connection", "").lower() == "close" else done
+        self._done = done if head.lasts else None
         length = headers.get("content-length", "")
         self._chunked = headers.get("transfer-encoding", "").lower() == "chunked"
         self._left = int(length) if _LENGTH.fullmatch(length) and not self._chunked else -1
-        if method == "HEAD" or status in BODILESS:
+        if method == "HEAD" or head.status in BODILESS:
             self._left, self._chunked = 0, False
         if not self._left:
-            self._end()
+            self._end(whole=True)
 
     def readinto(self, view: memoryview) -> int:
         """Fill *view* from a body whose length is known, and return how much of it; less only at the body's end."""
         wanted = min(len(view), max(self._left, 0))
         self._fill(view[:wanted])
         if wanted and not self._left:
-            self._end()
+            self._end(whole=True)
         return wanted
 
     def read(self, limit: int | None = None) -> bytes:
@@ -293,8 +316,7 @@ class Answer:
             found += part
             if len(found) > limit:
                 raise WireError("EndlessDocument")
-        self._left = 0
-        self._end()
+        self._end(whole=self._chunked)  # else it ended with the connection
         return bytes(found)
 
     def _chunks(self) -> Iterator[memoryview]:
@@ -311,11 +333,12 @@ class Answer:
                 yield part
             if self._open().line():
                 raise WireError("NoChunk")
-        while self._open().line():  # trailers
-            pass
+        trailers = 0
+        while line := self._open().line():
+            if (trailers := trailers + len(line)) > HEAD_BYTES:
+                raise WireError("EndlessTrailers")
 
     def _until_the_end(self) -> Iterator[memoryview]:
-        self._done = None
         part = memoryview(bytearray(HEAD_BYTES))
         while count := self._open().fill(part, -1):
             yield part[:count]
@@ -334,9 +357,9 @@ class Answer:
             raise WireError("Closed")
         return self._connection
 
-    def _end(self) -> None:
+    def _end(self, *, whole: bool) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None and self._done is not None:
+        if connection is not None and whole and self._done is not None:
             connection.rest()
             self._done(connection)
         elif connection is not None:
@@ -344,5 +367,4 @@ class Answer:
 
     def close(self) -> None:
         """End the exchange: a connection whose body was not read whole is closed."""
-        self._done = None if self._left else self._done
-        self._end()
+        self._end(whole=False)
