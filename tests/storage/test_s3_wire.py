@@ -242,6 +242,32 @@ def test_a_slow_line_is_slow_and_no_failure() -> None:
         assert ask(wire) == (200, bytes(size))
 
 
+@pytest.mark.parametrize("size", [1, 2 * WAKE_BYTES])
+def test_a_body_that_stops_is_an_error_after_the_time_for_one_byte(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, not once for the bytes waited for and once more for the first of them."""
+    waits: list[int] = []
+    receive = wires._Connection._receive
+
+    def counted(connection: wires._Connection, view: memoryview) -> int:
+        waits.append(len(view))
+        return receive(connection, view)
+
+    monkeypatch.setattr(wires._Connection, "_receive", counted)
+
+    def talk(line: socket.socket) -> None:
+        request(line)
+        line.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        line.recv(1)
+
+    with says(talk) as endpoint, closing(Wire(endpoint, WireOptions(5, 0.2, 4), None)) as wire:
+        answer = wire.send("GET", "/x", {}, NOTHING, ask=False)
+        waits.clear()
+        with pytest.raises(WireError, match="TimeoutError"):
+            answer.read()
+        answer.close()
+    assert waits == []
+
+
 def test_a_silent_server_is_an_error_after_the_time_for_it() -> None:
     def talk(line: socket.socket) -> None:
         request(line)

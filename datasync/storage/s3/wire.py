@@ -247,11 +247,14 @@ class _Connection:
         self._wake_for(WAKE_BYTES if left >= WAKE_BYTES else 1)
         try:
             return self._line.recv_into(view)
-        except TimeoutError:  # a slow line: fewer bytes than were waited for may be there
+        except TimeoutError as error:
+            waited_for_more = self._wake > 1
             self._wake_for(1)
+            if waited_for_more and not self.quiet():  # a slow line: fewer bytes came in time
+                return self._receive(view)
+            raise WireError("TimeoutError") from error
         except OSError as error:
             raise WireError(type(error).__name__) from error
-        return self._receive(view)
 
     def rest(self) -> None:
         """Be ready for the next exchange."""
