@@ -2,8 +2,8 @@
 
 Importing the SDK and making its client take 0.15 s, most of an unchanged push; a small request through it costs a
 millisecond. `PlainClient` speaks its language (the same parameters, the same answers), so S3Store does not know which
-of the two it has. Whatever needs the SDK's knowledge gets the SDK: a profile or a file of its own, credentials that have
-to be fetched, AWS's own endpoints, a proxy. A bucket in another region is followed to it, as the SDK does.
+of the two it has. Whatever needs the SDK's knowledge gets the SDK: a profile or a file of its own, credentials that
+have to be fetched, AWS's own endpoints, a proxy. A bucket in another region is followed to it, as the SDK does.
 
 Raises `Refused` for what the server says no to, `WireError` for what is no complete answer.
 """
