@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import struct
+import sys
 import termios
 import threading
 import time
@@ -136,8 +137,11 @@ def test_a_narrow_terminal_gets_one_line_for_each_stage(monkeypatch: pytest.Monk
     for stage in ("scanning", "scanning", "sending"):
         output._next = 0.0
         output.progress("12 %", "read 1.0 GiB", "sent 1.0 GiB", "some more that has no room", stage=stage)
-    drawn = os.read(here, 4096).decode()
-    lines = [line.rpartition("\x1b[K")[2] for line in drawn.replace("\r\n", "\n").split("\n")]
+    print("END", end="", file=sys.stderr, flush=True)
+    drawn = ""
+    while not drawn.endswith("END"):  # a terminal hands over what was written in pieces
+        drawn += os.read(here, 4096).decode()
+    lines = [line.rpartition("\x1b[K")[2] for line in drawn.removesuffix("END").replace("\r\n", "\n").split("\n")]
     assert lines == ["scanning: 12 %, read 1.0 GiB", "sending: 12 %, read 1.0 GiB"]
     assert output.shows_progress
 
