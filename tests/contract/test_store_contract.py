@@ -13,6 +13,7 @@ from datasync.errors import AlreadyExists, IntegrityError, NotAuthorized, NotFou
 from datasync.storage.names import NAME_CHARACTERS
 from datasync.storage.probe import PROBE_PREFIX, honours_put_if_absent
 from datasync.storage.protocol import Created, ObjectStore
+from datasync.storage.retry import RetryingStore
 from tests.support.servers import S3Server
 
 MIB = 1024 * 1024
@@ -20,6 +21,8 @@ LIMIT = 64 * MIB
 
 
 def put_all(store: ObjectStore, names: Iterable[str]) -> None:
+    """Store *names*, many at a time; again where rclone's server fails puts that meet in a new folder."""
+    store = RetryingStore(store)
     with ThreadPoolExecutor(16) as pool:
         for _ in pool.map(lambda name: store.put_if_absent(name, name.encode()), names):
             pass

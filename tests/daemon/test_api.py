@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -258,7 +258,7 @@ NOT_HTTP = (
 
 def test_requests_that_are_no_http_break_nothing(scene: Scene) -> None:
     for text in NOT_HTTP:
-        with closing(raw(scene)) as peer:
+        with closing(raw(scene)) as peer, suppress(ssl.SSLEOFError, ConnectionError):  # cut off before it was all sent
             peer.sendall(text)
             answer = peer.recv(4096)
             assert not answer or answer.split(b" ")[1][:1] == b"4"
