@@ -102,6 +102,11 @@ def other_claims() -> str:
     return f"{head}.{text64(json.dumps({**CLAIMS, 'sub': 'root'}).encode())}.{signature}"
 
 
+def cut_signature(algorithm: str) -> str:
+    head, body, signature = token(algorithm).split(".")
+    return f"{head}.{body}.{text64(base64.urlsafe_b64decode(signature + '==')[:-3])}"
+
+
 ATTACKS: dict[str, tuple[Callable[[], str], str]] = {
     "alg none": (none_token, "algorithm 'none'"),
     "alg None": (lambda: token(header={"alg": "None"}), "algorithm"),
@@ -129,7 +134,8 @@ ATTACKS: dict[str, tuple[Callable[[], str], str]] = {
     "made tomorrow": (lambda: token(iat=NOW + 86_400), "not begun"),
     "no subject": (lambda: token(sub=None), "no subject"),
     "other claims": (other_claims, "signature"),
-    "cut signature": (lambda: token("ES256")[:-4], "do not parse"),
+    "cut signature": (lambda: cut_signature("ES256"), "signature"),
+    "cut text": (lambda: token("ES256")[:-1], "do not parse"),  # 85 characters of base64 are never bytes
     "two parts": (lambda: "a.b", "three parts"),
     "five parts (JWE)": (lambda: "a.b.c.d.e", "three parts"),
     "padding": (lambda: token() + "=", "do not parse"),
