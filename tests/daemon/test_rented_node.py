@@ -150,7 +150,7 @@ def test_nothing_long_lived_is_left_on_the_node(scene: Scene) -> None:
     node = scene.node
     assert node.spawn("warm", "data").code == 0
     keys = [value for name, value in scene.owner.machine.extra.items() if name.startswith("AWS_")]
-    secret = scene.token.read_text().split("_")[2]
+    secret = scene.token.read_text().split("_", 2)[2]
     for path in node.home.rglob("*"):
         if path.is_file() and "views" not in path.parts and "objects" not in path.parts:
             data = path.read_bytes()
