@@ -71,6 +71,13 @@ def conditional_store(request: pytest.FixtureRequest, running: Running, fresh_bu
         yield store
 
 
+@pytest.fixture(params=stores.names(stores.PUT_IF_ABSENT, stores.ONE_WINNER))
+def racing_store(request: pytest.FixtureRequest, running: Running, fresh_bucket: str) -> Iterator[ObjectStore]:
+    """A fresh, empty store of each kind that tells one of several racing writers alone that it won."""
+    with closing(running.fresh(request.param, fresh_bucket)) as store:
+        yield store
+
+
 @pytest.fixture(params=stores.names(stores.BYTE_ORDER))
 def ordering_store(request: pytest.FixtureRequest, running: Running, fresh_bucket: str) -> Iterator[ObjectStore]:
     """A fresh, empty store of each kind that lists any names in byte order; SeaweedFS compares by components."""

@@ -218,21 +218,21 @@ def test_a_taken_name_is_never_overwritten(conditional_store: ObjectStore, size:
     assert conditional_store.get("heads/1", limit=size) == first
 
 
-def test_of_sixteen_racing_writers_one_wins(conditional_store: ObjectStore) -> None:
+def test_of_sixteen_racing_writers_one_wins(racing_store: ObjectStore) -> None:
     start = threading.Barrier(16)
 
     def race(number: int) -> bytes | None:
         body = b"writer %d" % number
         start.wait()
         try:
-            conditional_store.put_if_absent("snapshots/7", body)
+            racing_store.put_if_absent("snapshots/7", body)
         except AlreadyExists:
             return None
         return body
 
     with ThreadPoolExecutor(16) as pool:
         winners = [body for body in pool.map(race, range(16)) if body is not None]
-    assert winners == [conditional_store.get("snapshots/7", limit=100)]
+    assert winners == [racing_store.get("snapshots/7", limit=100)]
 
 
 def test_the_probe_finds_put_if_absent_and_cleans_up(conditional_store: ObjectStore) -> None:
