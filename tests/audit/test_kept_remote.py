@@ -21,6 +21,7 @@ from datasync.audit.ship import ROOT, Vouched, base_name, lines_name, put_base
 from datasync.crypto.signatures import SigningKey, signer_text
 from datasync.errors import IntegrityError, Locked, RollbackError, UntrustedError, UsageError
 from datasync.push.options import PushOptions
+from datasync.repository.snapshots import History
 from datasync.service import audit_keep, audit_remote, offline_grants
 from datasync.service.audit_log import PRIMITIVES, audit_root, people_of
 from datasync.service.log_key import index_key
@@ -227,7 +228,9 @@ def node_of(owner: Session, tmp_path: Path, **audit: object) -> Session:
     return make_session(home, str(owner.config.repository), **audit)
 
 
-def test_a_node_that_an_owner_gave_a_grant_is_believed_after_it_ended(session: Session, tmp_path: Path) -> None:
+def test_a_node_that_an_owner_gave_a_grant_is_believed_after_it_ended(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = tmp_path / "data"
     source.mkdir()
     (source / "file").write_text("x")
@@ -240,13 +243,15 @@ def test_a_node_that_an_owner_gave_a_grant_is_believed_after_it_ended(session: S
     with pytest.raises(UntrustedError, match="by no owner's grant"):
         audit_remote.verify(session, (), None)
     me = signer_text(node_key(node.config.evidence.parent).public)
-    until = int(time.time() * 1000) + 1500
+    until = int(time.time() * 1000) + DAY * 1000
     line = offline_grants.issue(session, "data", offline_grants.WantedGrant(me, ("Warm",), until))
     path = tmp_path / "grant"
     path.write_text(line)
     node.config = replace(node.config, grants=(path,))
     audit_remote.send(node)
-    time.sleep(max(0.0, until / 1000 - time.time()))
+    now, signed = time.time, History.now
+    monkeypatch.setattr(time, "time", lambda: now() + 2 * DAY)
+    monkeypatch.setattr(History, "now", lambda history: signed(history) + 2 * DAY * 1000)
     audit_remote.send(session)
     assert len(audit_remote.verify(session, (), None)) == 2
     for item in session.store.list(f"{ROOT}{log_of(node)}/grants/"):

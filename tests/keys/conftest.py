@@ -1,11 +1,13 @@
 """A repository in memory, and people around it."""
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from datasync.repository.repository import Repository
 from datasync.storage.memory import MemoryStore
 from tests.keys.forge import DATASET, Cast
 from tests.support.people import Person
@@ -23,6 +25,20 @@ def store() -> MemoryStore:
 def person(tmp_path: Path, store: MemoryStore) -> Callable[[str], Person]:
     """Make somebody with an identity of their own."""
     return lambda name: Person.make(tmp_path, name, URL, store)
+
+
+@pytest.fixture
+def shifted(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Set the clock by which grants are judged forward or back (seconds)."""
+    made = Repository.__init__
+
+    def shift(seconds: float) -> None:
+        def init(self: Repository, *given: object, **named: object) -> None:
+            made(self, *given, **(named | {"clock": lambda: time.time() + seconds}))  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Repository, "__init__", init)
+
+    return shift
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 
 from datasync.crypto.hashing import hash_bytes
 from datasync.format.trust import OWNER, WRITER, Principal, TrustRoot, read_trust, write_trust
-from datasync.repository.repository import Repository
 from tests.keys.forge import (
     DATASET,
     Cast,
@@ -105,15 +104,17 @@ def test_the_next_trust_root_is_signed_by_a_removed_owner(cast: Cast) -> None:
     cast.refused("trust root 5", "1 owners, found 0")
 
 
-def test_the_next_trust_root_is_signed_by_an_owner_whose_time_has_ended(cast: Cast) -> None:
-    cast.olga.grant(DATASET, cast.will, "owner", "--until", "1s")
-    time.sleep(1.1)
-    put_trust(cast.store, dataset_of(cast), with_reader_as_writer_now(cast), signer(cast.will))
+def test_the_next_trust_root_is_signed_by_an_owner_whose_time_has_ended(
+    cast: Cast, shifted: Callable[[float], None]
+) -> None:
+    cast.olga.grant(DATASET, cast.will, "owner", "--until", "1d")
+    shifted(25 * 3600)
+    put_trust(cast.store, dataset_of(cast), with_reader_as_writer_at(cast, time.time() + 25 * 3600), signer(cast.will))
     cast.refused("trust root 4", "1 owners, found 0")
 
 
-def with_reader_as_writer_now(cast: Cast) -> TrustRoot:
-    return msgspec.structs.replace(with_reader_as_writer(cast), created=int(time.time() * 1000))
+def with_reader_as_writer_at(cast: Cast, when: float) -> TrustRoot:
+    return msgspec.structs.replace(with_reader_as_writer(cast), created=int(when * 1000))
 
 
 def test_the_next_trust_root_follows_another(cast: Cast) -> None:
@@ -155,11 +156,11 @@ def test_an_older_trust_root_is_offered_to_who_has_seen_a_newer(cast: Cast) -> N
     told(cast.pull(cast.rita.machine, store=before), "trust root", "this machine has seen number 3", "rolled back")
 
 
-def test_an_expired_trust_root(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expired_trust_root(cast: Cast, shifted: Callable[[float], None]) -> None:
     cast.olga.must("key", "owners", DATASET, "--expires", "1d")
     cast.accepted()
     cast.olga.must("key", "list", DATASET)
-    later(monkeypatch, 2 * 24 * 3600)
+    shifted(2 * 24 * 3600)
     cast.refused("its trust root ended", "datasync key owners")
     told(cast.pull(cast.rita.machine), "its trust root ended")
     (cast.source / "more").write_bytes(b"more")
@@ -169,24 +170,14 @@ def test_an_expired_trust_root(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> N
     cast.will.must("push", cast.source, "--dataset", DATASET)
 
 
-def test_an_expired_trust_root_stops_a_push_only_writer(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expired_trust_root_stops_a_push_only_writer(cast: Cast, shifted: Callable[[float], None]) -> None:
     lab = cast.person("lab")
     cast.olga.grant(DATASET, lab, "push-only")
     cast.olga.must("key", "owners", DATASET, "--expires", "1d")
     lab.must("push", cast.source, "--dataset", DATASET)
-    later(monkeypatch, 2 * 24 * 3600)
+    shifted(2 * 24 * 3600)
     (cast.source / "more").write_bytes(b"more")
     told(lab.run("push", cast.source, "--dataset", DATASET), "its trust root ended")
-
-
-def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Set the clock by which times are judged forward."""
-    made = Repository.__init__
-
-    def init(self: Repository, *given: object, **named: object) -> None:
-        made(self, *given, **(named | {"clock": lambda: time.time() + seconds}))  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Repository, "__init__", init)
 
 
 def test_a_dataset_that_nobody_vouches_for_is_planted_under_the_same_name(cast: Cast) -> None:

@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace as changed
@@ -16,7 +15,6 @@ from datasync.crypto.identity_file import read_identity, replace_identity
 from datasync.crypto.recipients import X25519, Recipient
 from datasync.crypto.recovery import recovery_text
 from datasync.crypto.signatures import signer_text
-from datasync.repository.repository import Repository
 from tests.keys.forge import DATASET, Cast, told
 from tests.support.copies import LIMIT, names
 from tests.support.people import Person
@@ -36,20 +34,6 @@ def bad(cast: Cast, who: Person, code: int, *line: str | Path, words: str = "") 
     """Check that *who*'s command is refused with *code* in one line, and stores nothing."""
     with unchanged(cast):
         told(who.run(*line), words, code=code)
-
-
-@pytest.fixture
-def shifted(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Set the clock by which grants are judged forward or back (seconds)."""
-    made = Repository.__init__
-
-    def shift(seconds: float) -> None:
-        def init(self: Repository, *given: object, **named: object) -> None:
-            made(self, *given, **(named | {"clock": lambda: time.time() + seconds}))  # type: ignore[arg-type]
-
-        monkeypatch.setattr(Repository, "__init__", init)
-
-    return shift
 
 
 # the identity's file
