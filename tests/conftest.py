@@ -5,12 +5,16 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from hypothesis import settings
 
 from datasync.storage.protocol import ObjectStore
 from tests.support import stores
 from tests.support.clause_table import clause_table
 from tests.support.servers import S3Server
 from tests.support.stores import Running
+
+settings.register_profile("unhurried", deadline=None)  # else as the profile so far, in CI Hypothesis's own for it
+settings.load_profile("unhurried")
 
 S3_SERVERS = ("seaweedfs", "moto", "rclone")
 

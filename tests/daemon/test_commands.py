@@ -7,7 +7,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -157,9 +157,11 @@ def test_a_url_is_refused_where_a_control_side_only_lends(job: Machine) -> None:
 
 def children(running: Daemon) -> list[str]:
     assert running.process is not None
-    pid = running.process.pid
-    found = [Path(f"/proc/{pid}/task/{task}/children").read_text() for task in os.listdir(f"/proc/{pid}/task")]
-    return " ".join(found).split()
+    found: list[str] = []
+    for task in Path(f"/proc/{running.process.pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
+            found += (task / "children").read_text().split()
+    return found
 
 
 def test_a_command_ends_when_its_client_goes(running: Daemon, job: Machine) -> None:

@@ -14,6 +14,7 @@ from tests.support.servers import free_ports
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.timeout(700)
 def test_the_least_work_of_a_warm_is_measured_as_the_page_says(tmp_path: Path) -> None:
     if not shutil.which("cc"):
         pytest.skip("a C compiler is missing: apt-get install gcc libc6-dev")

@@ -422,7 +422,7 @@ def test_a_small_disk_that_fills_up_keeps_the_last_view(machine: Machine, scratc
     for number in range(10):
         (source / f"more-{number}").write_bytes(content(number, MIB))
     machine.must("push", source)
-    child = start_counted(machine, scratch / "log", 0.2, "warm", "data")
+    child = start_counted(machine, scratch / "log", 2.0, "warm", "data")
     try:
         while child.poll() is None and not list(place.glob("cache/.reserved-*")):
             time.sleep(0.005)
