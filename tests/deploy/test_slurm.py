@@ -18,6 +18,7 @@ import pytest
 from datasync.integrations.jobs import VARIANTS
 from tests.deploy.conftest import NOTE
 from tests.support.cli import DATASET, Machine
+from tests.support.servers import free_ports
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "sinfo", "scancel")
 DEADLINE_SECONDS = 90
@@ -78,22 +79,14 @@ class Slurm:
         return done.stdout + done.stderr
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     folder = tmp_path_factory.mktemp("slurm")
     host = socket.gethostname().partition(".")[0]
     for name in ("state", "spool", "munge"):
         (folder / name).mkdir(mode=0o755)
-    text = CONFIGURATION.format(
-        host=host, folder=folder, controller=_free_port(), daemon=_free_port(), cpus=os.cpu_count()
-    )
+    controller, daemon = free_ports(2)
+    text = CONFIGURATION.format(host=host, folder=folder, controller=controller, daemon=daemon, cpus=os.cpu_count())
     (folder / "slurm.conf").write_text(text)
     made = Slurm(folder)
     with ExitStack() as stack:

@@ -8,6 +8,7 @@ import ctypes
 import http.client
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -18,8 +19,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import cycle, repeat
 from pathlib import Path
 from urllib.parse import quote
 
@@ -29,6 +32,7 @@ from datasync.storage.s3.client import make_client
 from datasync.storage.s3.store import S3Store
 
 READY_SECONDS = 60
+LEAST_PORTS = 500  # for one xdist worker
 ACCESS_KEY = "AKIDTEST000000000000"
 SECRET_KEY = "test-secret-key-of-no-value-000000000000"
 REGION = "us-east-1"
@@ -75,12 +79,33 @@ class S3Server:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nothing listens on, all different."""
+    """Return ports that nothing listens on, all different.
+
+    No other xdist worker gets them, and where there is room the kernel gives them to nobody who asks it for any port.
+    """
+    found: list[int] = []
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for opened in sockets:
-            opened.bind(("127.0.0.1", 0))
-        return [opened.getsockname()[1] for opened in sockets]
+        while len(found) < count:
+            opened = stack.enter_context(socket.socket())
+            with suppress(OSError):  # it is taken
+                opened.bind(("127.0.0.1", next(_ports())))
+                found.append(opened.getsockname()[1])
+    return found
+
+
+@cache
+def _ports() -> Iterator[int]:
+    """Return this worker's ports, round and round from anywhere; 0, which is any, where there is little room."""
+    low, high = 32_768, 65_535  # what Linux, macOS and the BSDs give out
+    with suppress(FileNotFoundError):
+        low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    own = [*range(10_000, low), *range(high + 1, 65_536)][worker::workers]
+    if len(own) < LEAST_PORTS:
+        return repeat(0)
+    start = random.SystemRandom().randrange(len(own))  # other runs on this machine count from elsewhere
+    return cycle(own[start:] + own[:start])
 
 
 @contextmanager
