@@ -136,7 +136,7 @@ def test_a_log_that_was_cut_stops_everything(config: Config) -> None:
 
 
 def test_who_acts_and_whom_it_concerns_is_sealed(config: Config) -> None:
-    with recorded(config, "key.grant", subject="alice", issuer="https://idp", address="192.0.2.1", target="bob"):
+    with recorded(config, "key.grant", subject="alice@h", issuer="https://idp", address="192.0.2.1", target="bob"):
         pass
     (only,) = events(config)
     people = people_of(config)
@@ -145,9 +145,9 @@ def test_who_acts_and_whom_it_concerns_is_sealed(config: Config) -> None:
     who, whom = people.open(only.who, only.time[:7]), people.open(only.whom, only.time[:7])
     assert who is not None
     assert whom is not None
-    assert (who.subject, who.issuer, who.address, whom.subject) == ("alice", "https://idp", "192.0.2.1", "bob")
+    assert (who.subject, who.issuer, who.address, whom.subject) == ("alice@h", "https://idp", "192.0.2.1", "bob")
     raw = b"".join(item.open().read() for item in files_of(audit_root(config)).pieces)
-    assert b"alice" not in raw
+    assert b"alice@" not in raw
     assert b"192.0.2.1" not in raw
 
 

@@ -14,7 +14,7 @@ def test_the_class_of_the_dataset_is_in_every_decided_event(site: Site) -> None:
 
 def test_a_purpose_that_an_owner_vouched_for_is_in_the_event(site: Site, tmp_path: Path) -> None:
     site.publish(READS)
-    until = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 86_400))
+    until = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 2 * 86_400))  # its first moment, so a day from now on
     line = tmp_path / "grant"
     asked = ("--action", "ReadData", "--purpose", "study-17", "--until", until, "--output", line)
     site.olga.must("policy", "grant", "scans", node_signer(site.rita), *asked)

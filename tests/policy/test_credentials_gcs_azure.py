@@ -425,14 +425,15 @@ def test_answers_that_hold_no_key_are_refused() -> None:
     answers = iter([Answer(200, {}, b"<no"), Answer(200, {}, b"<U><Value>eA==</Value></U>"), Answer(503), Answer(404)])
     with faulty_server(lambda _: next(answers)) as server:
         where = parse_url(f"az://box/repo?endpoint=http://127.0.0.1:{server.port}/acme")
-        made = AzureSasBroker(where, "container", AzureOptions(token=lambda: "SECRET"))
+        now = 1_800_000_000  # 2027-01-15T08:00:00Z
+        made = AzureSasBroker(where, "container", AzureOptions(token=lambda: "SECRET"), clock=lambda: now)
         for kind in (StorageUnavailable, StorageUnavailable, StorageUnavailable, DatasyncError):
             with pytest.raises(kind) as caught:
-                made.issue(scope())
+                made.issue(Scope((MINE,), now + 3600))
             assert "SECRET" not in str(caught.value)
         body = server.requests[0].body.decode()
-    assert body.startswith("<KeyInfo><Start>20")
-    assert time.strftime("%Y-%m-%dT%H:%M", time.gmtime(time.time() + 3600))[:13] in body
+    assert body.startswith("<KeyInfo><Start>2027-01-15T07:")
+    assert "<Expiry>2027-01-15T09:00:00Z</Expiry>" in body
 
 
 def test_what_can_not_be_an_azure_broker_is_said_before_anything_is_asked() -> None:

@@ -1,5 +1,6 @@
 """A policy in force decides what commands do, denials are recorded, and nothing that fails lets anybody through."""
 
+import calendar
 import json
 import os
 import time
@@ -91,7 +92,7 @@ def test_a_time_boxed_grant_ends_and_a_clock_that_is_set_back_does_not_renew_it(
     ends = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started + 3600))
     site.publish(READS.replace('role = "reader"', f'role = "reader"\nuntil = {ends}'))
     site.rita.must("pull", "scans", site.target())
-    moment = int(time.mktime(time.strptime(ends, "%Y-%m-%dT%H:%M:%SZ"))) - time.timezone
+    moment = calendar.timegm(time.strptime(ends, "%Y-%m-%dT%H:%M:%SZ"))
     _set_clock(monkeypatch, moment - 0.001)
     site.rita.must("pull", "scans", site.target())
     _set_clock(monkeypatch, moment)
