@@ -10,9 +10,7 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from datasync.model.entries import ChunkRef
-from datasync.pull.plan import PlannedFile
-
+UP = b"+"  # a worker's first word, before it is asked anything
 _LENGTH = struct.Struct("<Q")
 
 Placed = tuple[bytes, bytes]
@@ -27,13 +25,15 @@ class Start(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Batch(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Chunks of one pack that lie in the shared memory from `base` on (their offsets in the pack are added to it)."""
+    """Small files of one pack, as a `Job` has them; their chunks lie in the shared memory from `base` on (offsets in
+    the pack are added to it).
+    """
 
     name: str
     key: bytes
     head: bytes
     base: int
-    wanted: list[tuple[ChunkRef, list[tuple[PlannedFile, int]]]]
+    small: bytes
 
 
 class Done(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -15,41 +15,40 @@ import sys
 
 from datasync import errors
 from datasync.errors import DatasyncError
-from datasync.pull.batch import Batch, Done, Start, read, write
+from datasync.pull.batch import UP, Batch, Done, Start, read, write
 from datasync.pull.slots import SHARED
 
 WORKERS = 4  # at most: more than ranges in flight have nothing to do
-FILES_TO_PAY = 1_000  # small files; starting two workers costs as much as they save with these
+FILES_TO_PAY = 1_000  # small files; starting them costs as much as they save with these
+_LEFT_BYTES = 1 << 16  # read at once of an answer that nobody waits for
 _KEPT = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPLATLIBDIR", "HOME", "PATH")
 
 
 def size_for(small_files: int) -> int:
-    """Return how many workers *small_files* are worth here."""
+    """Return how many workers *small_files* are worth here; 0 for none."""
     if small_files < FILES_TO_PAY or not SHARED or not sys.executable:
         return 0
     return min(WORKERS, len(os.sched_getaffinity(0)))
 
 
 class _Member:
-    """One worker and the two ends of its socket."""
+    """Our end of one worker's socket."""
 
-    def __init__(self, fds: tuple[int, ...], start: Start) -> None:
-        ours, its = socket.socketpair()
-        with its, contextlib.ExitStack() as undo:
-            undo.callback(ours.close)
-            given = (its.fileno(), *fds)
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "datasync.pull.worker", *map(str, given)],
-                pass_fds=given,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # ours is a command's result
-                env=_environment(),
-                process_group=0,  # Ctrl-C is for this process, which then ends its workers
-            )
-            undo.pop_all()
-        self._connection = ours
-        self._answers = ours.makefile("rb")
-        write(ours, start)
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._answers = connection.makefile("rb")
+        self._is_up = False
+
+    def is_up(self) -> bool:
+        """Wait for the worker; tell whether it could be made."""
+        if not self._is_up:
+            with contextlib.suppress(OSError):
+                self._is_up = self._answers.read(len(UP)) == UP
+        return self._is_up
+
+    def start(self, start: Start) -> None:
+        """Say what all batches have in common."""
+        write(self._connection, start)
 
     def place(self, batch: Batch) -> Done:
         """Have *batch* placed."""
@@ -58,18 +57,21 @@ class _Member:
             return read(self._answers, Done)
         except (EOFError, OSError):
             raise DatasyncError(
-                f"{batch.name}: the worker process {self._process.pid} died over it (out of memory, or killed): "
-                "run the same line again"
+                f"{batch.name}: a worker process died over it (out of memory, or killed): run the same line again"
             ) from None
 
-    def end(self) -> None:
-        """Let the worker end."""
-        self._answers.close()
-        self._connection.close()
+    def dismiss(self) -> None:
+        """Ask nothing more of the worker."""
+        with contextlib.suppress(OSError):  # it is dead
+            self._connection.shutdown(socket.SHUT_WR)
 
     def wait(self) -> None:
-        """Wait until it has."""
-        self._process.wait()
+        """Wait until the worker has ended."""
+        with contextlib.suppress(OSError):
+            while self._answers.read(_LEFT_BYTES):
+                pass
+        self._answers.close()
+        self._connection.close()
 
 
 class Crew:
@@ -79,10 +81,25 @@ class Crew:
         """Start *size* workers with the *fds* of shared memory, staging, objects and lock."""
         self._members: list[_Member] = []
         self._idle: queue.LifoQueue[_Member] = queue.LifoQueue()
+        self._first: subprocess.Popen[bytes] | None = None
         try:
-            for _ in range(size):
-                self._members.append(_Member(fds, start))
-                self._idle.put(self._members[-1])
+            with contextlib.ExitStack() as theirs:
+                given = [*fds]
+                for _ in range(size):
+                    ours, its = socket.socketpair()
+                    self._members.append(_Member(ours))
+                    given.append(theirs.enter_context(its).fileno())
+                self._first = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "datasync.pull.worker", *map(str, given)],
+                    pass_fds=given,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,  # ours is a command's result
+                    env=_environment(),
+                    process_group=0,  # Ctrl-C is for this process, which then ends its workers
+                )
+            for member in self._members:
+                member.start(start)
+                self._idle.put(member)
         except BaseException:
             self.close()
             raise
@@ -90,6 +107,8 @@ class Crew:
     def place(self, batch: Batch) -> Done:
         """Have *batch* placed by a worker, waiting for an idle one; raise what it met."""
         member = self._idle.get()
+        while not member.is_up() and member is not self._members[0]:  # could not be forked
+            member = self._idle.get()
         try:
             done = member.place(batch)
         finally:
@@ -101,9 +120,11 @@ class Crew:
     def close(self) -> None:
         """End all workers."""
         for member in self._members:
-            member.end()
+            member.dismiss()
         for member in self._members:
             member.wait()
+        if self._first is not None:
+            self._first.wait()
         self._members.clear()
 
 

@@ -8,12 +8,13 @@ from datasync.crypto.aead import PackOpener
 from datasync.errors import NotFound
 from datasync.format import pack as packs
 from datasync.format.names import pack_name
+from datasync.model.entries import ChunkRef
 from datasync.model.limits import CHUNK_BYTES
-from datasync.pull.open import Buffer, open_verified
+from datasync.pull.open import Buffer, Opening
+from datasync.pull.plan import Job
 from datasync.repository.chunks import missing
 from datasync.repository.keyring import Keyring
 from datasync.repository.packs import opener_of
-from datasync.repository.ranges import Range, Ref
 from datasync.storage.protocol import ObjectStore
 
 
@@ -34,32 +35,27 @@ class Fetcher:
         self._turn = threading.Semaphore(max(2, os.cpu_count() or 2))
         self.fetched_bytes = 0
 
-    def name(self, part: Range) -> str:
-        """Return the name of the object that *part* lies in."""
-        return pack_name(self._keyring.dataset, part.pack.id)
+    def name(self, job: Job) -> str:
+        """Return the name of the object that *job* reads."""
+        return pack_name(self._keyring.dataset, job.pack.id)
 
-    def opener(self, part: Range) -> tuple[PackOpener, bytes]:
-        """Return what opens chunks of *part*'s pack, and the pack's header."""
-        return opener_of(self._keyring, part.pack, packs.DATA)
+    def opener(self, job: Job) -> tuple[PackOpener, bytes]:
+        """Return what opens chunks of *job*'s pack, and the pack's header."""
+        return opener_of(self._keyring, job.pack, packs.DATA)
 
-    def fetch(self, part: Range, buffer: memoryview) -> memoryview:
-        """Read *part* into *buffer* and return that much of it."""
-        sealed = buffer[: part.end - part.start]
+    def fetch(self, job: Job, buffer: memoryview) -> memoryview:
+        """Read the range of *job* into *buffer* and return that much of it."""
+        sealed = buffer[: job.end - job.start]
         try:
-            self._store.get_range(self.name(part), part.start, sealed)
+            self._store.get_range(self.name(job), job.start, sealed)
         except NotFound:
-            raise missing(self.name(part)) from None
+            raise missing(self.name(job)) from None
         with self._lock:
             self.fetched_bytes += len(sealed)
         return sealed
 
-    def chunks(
-        self, part: Range, sealed: memoryview, wanted: Iterable[tuple[int, Ref]]
-    ) -> Iterator[tuple[int, Buffer]]:
-        """Yield (index, raw bytes) of each chunk *wanted* of *part*; the bytes are good until the next one."""
-        opener, head = self.opener(part)
-        name, plain = self.name(part), self._scratch.plain
+    def chunks(self, job: Job, sealed: memoryview, refs: Iterable[ChunkRef]) -> Iterator[Buffer]:
+        """Yield the raw bytes of each of *refs*, good until the next ones."""
+        opening = Opening(*self.opener(job), self.id_key, self.name(job), self._scratch.plain)
         with self._turn:  # more writers than cores only contend for directories and the interpreter
-            for index, ref in wanted:
-                at = ref.offset - part.start
-                yield index, open_verified(opener, head, ref, sealed, at, plain, self.id_key, name)
+            yield from opening.chunks(refs, sealed, -job.start)

@@ -32,14 +32,13 @@ from datasync.pull.directory import DirectoryDestination
 from datasync.pull.fetch import Fetcher
 from datasync.pull.fileid import file_id
 from datasync.pull.place import Placer
-from datasync.pull.plan import Job, Plan
+from datasync.pull.plan import Job, Plan, small_files
 from datasync.pull.select import Selection
 from datasync.pull.slots import Slots
 from datasync.pull.target import make_target
 from datasync.pull.view import ViewDestination
 from datasync.pull.writeback import WriteBack
 from datasync.repository.manifest import ManifestReader
-from datasync.repository.ranges import Ref
 from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import Snapshot
 
@@ -143,7 +142,9 @@ def warm_view(
         destination = ViewDestination(tree, objects)
         run = _Run(dataset, snapshot, report, selection)
         try:
-            run.prepare(destination.accept, destination.adopt, lambda: run.hire(tree, objects, lock_fd))
+            if not run.selection.subset and objects.is_empty():  # every file is going to be fetched
+                run.hire(snapshot.body.totals.files, tree, objects, lock_fd)
+            run.prepare(destination.accept, destination.adopt, lambda count: run.hire(count, tree, objects, lock_fd))
             run.reserved = space.reserve(run.needed_bytes(), view, waiting)
             run.transfer(destination, objects.write_back, sums)
             destination.complete(run.plan)
@@ -194,6 +195,7 @@ class _Run:
         self._placer: Placer | None = None
         self._slots = Slots(WORKERS)
         self._crew: Crew | None = None
+        self._hired = False
         self.reserved: Reservation | None = None
 
     def close(self) -> None:
@@ -211,18 +213,17 @@ class _Run:
         self,
         accept: Callable[[Entry, Plan], bool],
         adopt: Callable[[Entry, bytes], bool],
-        hire: Callable[[], None] | None = None,
+        hire: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Read the manifest; make what needs no fetch and plan the rest.
 
-        *hire* is called once, when there are small files enough for workers: they start while the rest is planned.
+        *hire* is told how many small files are planned so far: workers start while the rest is planned.
         """
-        for entry, page in self._reader.entries():
-            for chosen in self.selection.chosen(entry):
-                self._prepare(chosen, page, accept, adopt)
-            if hire is not None and size_for(self.plan.small_files):
-                hire()
-                hire = None
+        for _, _, page, _ in self._reader.pages():
+            for entry in page.entries:
+                for chosen in self.selection.chosen(entry):
+                    self._prepare(chosen, page, accept, adopt)
+            hire(self.plan.small_files)
             self._tick()
 
     def _prepare(
@@ -234,18 +235,17 @@ class _Run:
         if not accept(entry, self.plan):
             self._kept += entry.kind == FILE
             return
-        chunks = self._chunks(entry, page)
-        digest = file_id(self._reader.id_key, entry, (chunk.id for chunk in chunks))
+        digest = file_id(self._reader.id_key, entry, self._chunk_ids(entry, page))
         if adopt(entry, digest):
             self._kept += 1
             return
-        priority = self.selection.priority(entry.path)
-        self.plan.want(entry, digest, self._chunks(entry, page) if entry.lists else chunks, priority)
+        chunks = self._reader.chunks(entry, page) if entry.lists else self._reader.own_chunks(entry, page)
+        self.plan.want(entry, digest, chunks, self.selection.priority(entry.path))
 
-    def _chunks(self, entry: Entry, page: Page) -> Iterable[StoredChunk]:
-        """Return the chunks of a file; those in chunk lists come one by one, are read twice and never held."""
-        found = self._reader.chunks(entry, page)
-        return found if entry.lists else list(found)
+    def _chunk_ids(self, entry: Entry, page: Page) -> Iterable[bytes]:
+        """Return the ids of a file's chunks; those in chunk lists come one by one, are read twice and never held."""
+        chunks: Iterable[ChunkRef | StoredChunk] = self._reader.chunks(entry, page) if entry.lists else entry.chunks
+        return (chunk.id for chunk in chunks)
 
     def needed_bytes(self) -> int:
         """Return what is reserved in a cache for the files that are to be fetched."""
@@ -256,7 +256,7 @@ class _Run:
         ranges = fetched = 0
         for job in self.plan.jobs(WORKERS):
             ranges += 1
-            fetched += job.part.end - job.part.start
+            fetched += job.end - job.start
         found = (self.entries, self.files, self.bytes, self._kept)
         return Planned(*found, self.plan.files, self.plan.bytes, ranges, fetched, self.needed_bytes())
 
@@ -270,11 +270,14 @@ class _Run:
                 "make room, or choose another disk"
             )
 
-    def hire(self, staging: Tree, objects: Objects, lock_fd: int) -> None:
-        """Start processes for the small files."""
-        fds = (self._slots.fd, staging.root_fd, objects.fd, lock_fd)
-        with contextlib.suppress(OSError):  # no process can be started here: threads do the work
-            self._crew = Crew(size_for(self.plan.small_files), fds, Start(self._fetcher.id_key, objects.reflinks))
+    def hire(self, small_files: int, staging: Tree, objects: Objects, lock_fd: int) -> None:
+        """Start processes for so many *small_files*, if they are worth it and not there yet."""
+        size = size_for(small_files)
+        if size and not self._hired:
+            self._hired = True
+            fds = (self._slots.fd, staging.root_fd, objects.fd, lock_fd)
+            with contextlib.suppress(OSError):  # no process can be started here: threads do the work
+                self._crew = Crew(size, fds, Start(self._fetcher.id_key, objects.reflinks))
 
     def transfer(
         self,
@@ -308,29 +311,30 @@ class _Run:
 
     def _work(self, job: Job, placer: Placer) -> None:
         with self._slots.take() as slot:
-            sealed = self._fetcher.fetch(job.part, slot.buffer)
-            rest = job.part.wanted if self._crew is None else self._give(self._crew, job, slot.start, placer)
-            if rest:
-                for index, raw in self._fetcher.chunks(job.part, sealed, rest):
-                    for file, at in job.targets[index]:
+            sealed = self._fetcher.fetch(job, slot.buffer)
+            if job.small and self._crew is not None:
+                self._give(self._crew, job, slot.start, placer)
+            elif job.small:
+                self._place_small(job, sealed, placer)
+            if job.wanted:
+                raws = self._fetcher.chunks(job, sealed, [ref for ref, _ in job.wanted])
+                for (_, targets), raw in zip(job.wanted, raws, strict=True):
+                    for file, at in targets:
                         placer.write(file, at, raw)
 
-    def _give(self, crew: Crew, job: Job, start: int, placer: Placer) -> list[tuple[int, Ref]]:
-        """Have the small files of *job* placed by a worker; return the chunks of the others."""
-        small, rest = [], []
-        for index, ref in job.part.wanted:
-            if isinstance(ref, ChunkRef) and all(file.chunks == 1 for file, _ in job.targets[index]):
-                small.append((ref, job.targets[index]))
-            else:
-                rest.append((index, ref))
-        if small:
-            opener, head = self._fetcher.opener(job.part)
-            batch = Batch(self._fetcher.name(job.part), opener.hand_over(), head, start - job.part.start, small)
-            done = crew.place(batch)
-            placer.placed(done.files, done.bytes)
-            if self._sums is not None:
-                self._sums.note_all(done.placed)
-        return rest
+    def _place_small(self, job: Job, sealed: memoryview, placer: Placer) -> None:
+        files = small_files(job.small)
+        for small, raw in zip(files, self._fetcher.chunks(job, sealed, [s.chunk for s in files]), strict=True):
+            placer.write(small.file, small.at, raw)
+
+    def _give(self, crew: Crew, job: Job, start: int, placer: Placer) -> None:
+        """Have the small files of *job* placed by a worker."""
+        opener, head = self._fetcher.opener(job)
+        batch = Batch(self._fetcher.name(job), opener.hand_over(), head, start - job.start, job.small)
+        done = crew.place(batch)
+        placer.placed(done.files, done.bytes)
+        if self._sums is not None:
+            self._sums.note_all(done.placed)
 
     def _take(self, running: deque[Future[None]], written_back: WriteBack) -> None:
         done, _ = wait(running, PROGRESS_SECONDS, FIRST_COMPLETED)

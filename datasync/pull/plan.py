@@ -16,25 +16,25 @@ import msgspec
 from datasync.format.pack import TAG_BYTES
 from datasync.model.entries import ChunkRef, Entry, PackRef, StoredChunk
 from datasync.model.limits import MIB
-from datasync.repository.ranges import Range, plan_ranges
+from datasync.repository.ranges import MAX_GAP_BYTES, widen
 
 _TABLES = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32768;
 CREATE TABLE packs (n INTEGER PRIMARY KEY, id BLOB UNIQUE, ref BLOB, priority INTEGER);
-CREATE TABLE files (n INTEGER PRIMARY KEY, path BLOB, size INTEGER, mode INTEGER, mtime INTEGER, id BLOB,
-                    chunks INTEGER, xattrs BLOB, dense INTEGER);
-CREATE TABLE wanted (pack INTEGER, offset INTEGER, chunk BLOB, raw INTEGER, stored INTEGER, form INTEGER,
-                     position INTEGER, file INTEGER, at INTEGER);
+CREATE TABLE files (n INTEGER PRIMARY KEY, chunks INTEGER, file BLOB);
+CREATE TABLE wanted (pack INTEGER, offset INTEGER, stored INTEGER, item BLOB, file INTEGER, at INTEGER);
 CREATE TABLE directories (n INTEGER PRIMARY KEY, path BLOB, mode INTEGER, mtime INTEGER, xattrs BLOB);
 CREATE TABLE links (n INTEGER PRIMARY KEY, path BLOB, link BLOB);
 CREATE TABLE groups (link BLOB PRIMARY KEY, path BLOB) WITHOUT ROWID;
 """
 
 JOB_CHUNKS = 2_048  # of one job at most: a pack may hold 16,384 small files, and several jobs are in memory
+JOB_FILES = 16_384  # of one job at most: many files may have the same chunk
 INSERT_ROWS = 2_000  # given to SQLite at once: a statement for each file costs twice as much
 JOB_BYTES = 16 * MIB  # of one job, from its first wanted byte to its last: while one is opened, others are fetched
 
 Xattrs = tuple[tuple[bytes, bytes], ...]
+Row = tuple[object, ...]
 _encode = msgspec.msgpack.encode
 _xattrs = msgspec.msgpack.Decoder(Xattrs)
 _pack_ref = msgspec.msgpack.Decoder(PackRef)
@@ -51,7 +51,7 @@ class PlannedFile(NamedTuple):
     id: bytes
     chunks: int
     xattrs: bytes
-    dense: int
+    dense: bool
 
     @property
     def attributes(self) -> Xattrs:
@@ -59,12 +59,37 @@ class PlannedFile(NamedTuple):
         return _xattrs.decode(self.xattrs) if self.xattrs else ()
 
 
+class SmallFile(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A file of one chunk: where the chunk lies, where its bytes go, and the file."""
+
+    chunk: ChunkRef
+    at: int
+    file: PlannedFile
+
+
+_ARRAY = b"\xdd"  # MessagePack's head of an array, with a length of four bytes
+_small_files = msgspec.msgpack.Decoder(list[SmallFile])
+_chunk_ref = msgspec.msgpack.Decoder(ChunkRef)
+_planned_file = msgspec.msgpack.Decoder(PlannedFile)
+
+
+def small_files(packed: bytes) -> list[SmallFile]:
+    """Return the files that a job's `small` holds."""
+    return _small_files.decode(packed) if packed else []
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One range to fetch, and for each chunk of it (by the range's index) where its bytes go: (file, offset)."""
+    """One range of a pack to fetch, start … end, and what is to be made of it: small files, as `small_files` reads
+    them (so that they pass through to a worker as they are), and chunks of larger files with where their bytes go:
+    (file, offset).
+    """
 
-    part: Range
-    targets: list[list[tuple[PlannedFile, int]]]
+    pack: PackRef
+    start: int
+    end: int
+    small: bytes
+    wanted: list[tuple[ChunkRef, list[tuple[PlannedFile, int]]]]
 
 
 class Plan:
@@ -77,10 +102,9 @@ class Plan:
         self.files = 0
         self.bytes = 0
         self.small_files = 0
-        self._rows = 0
-        self._new_files: list[tuple[object, ...]] = []
-        self._new_wanted: list[tuple[object, ...]] = []
-        self._new_directories: list[tuple[object, ...]] = []
+        self._new_files: list[Row] = []
+        self._new_wanted: list[Row] = []
+        self._new_directories: list[Row] = []
         self._priority = self._last_priority = 0
 
     def close(self) -> None:
@@ -91,38 +115,50 @@ class Plan:
         """Plan to fetch the file *entry*; packs of files with a smaller *priority* come first."""
         self._priority = priority
         self._last_priority = max(self._last_priority, priority)
-        n, before = self.files, self._rows
+        n = self.files
         self.files += 1
-        for row in self._wanted(n, entry, chunks):
-            self._new_wanted.append(row)
-            if len(self._new_wanted) >= INSERT_ROWS:
-                self._insert()
-        self.small_files += self._rows - before == 1
         xattrs = _encode(entry.xattrs) if entry.xattrs else b""
-        row = (n, entry.path, entry.size, entry.mode, entry.mtime, file_id, self._rows - before, xattrs)
-        self._new_files.append((*row, not entry.holes))
-        if len(self._new_files) >= INSERT_ROWS:
+        if isinstance(chunks, list) and len(chunks) == 1:
+            self._want_small(entry, (n, entry.path, entry.size, entry.mode, entry.mtime, file_id, 1, xattrs), chunks[0])
+        else:
+            count = 0
+            for row in self._wanted(n, entry, chunks):
+                count += 1
+                self._new_wanted.append(row)
+                if len(self._new_wanted) >= INSERT_ROWS:
+                    self._insert()
+            file = (n, entry.path, entry.size, entry.mode, entry.mtime, file_id, count, xattrs, not entry.holes)
+            self._new_files.append((n, count, _encode(file)))
+        if len(self._new_wanted) >= INSERT_ROWS or len(self._new_files) >= INSERT_ROWS:
             self._insert()
 
+    def _want_small(self, entry: Entry, file: Row, c: StoredChunk) -> None:
+        at = entry.holes[0][1] if entry.holes and not entry.holes[0][0] else 0
+        chunk = (c.id, c.raw, c.stored, c.form, 0, c.position, c.offset)
+        item = _encode((chunk, at, (*file, not entry.holes)))  # a `SmallFile`
+        self._new_wanted.append((self._pack(c.pack), c.offset, c.stored, item, None, None))
+        self.bytes += c.raw
+        self.small_files += 1
+
     def _insert(self) -> None:
-        self._db.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._new_files)
-        self._db.executemany("INSERT INTO wanted VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._new_wanted)
+        self._db.executemany("INSERT INTO files VALUES (?, ?, ?)", self._new_files)
+        self._db.executemany("INSERT INTO wanted VALUES (?, ?, ?, ?, ?, ?)", self._new_wanted)
         self._db.executemany("INSERT INTO directories VALUES (NULL, ?, ?, ?, ?)", self._new_directories)
         self._new_directories.clear()
         self._new_files.clear()
         self._new_wanted.clear()
 
-    def _wanted(self, n: int, entry: Entry, chunks: Iterable[StoredChunk]) -> Iterator[tuple[object, ...]]:
+    def _wanted(self, n: int, entry: Entry, chunks: Iterable[StoredChunk]) -> Iterator[Row]:
         position, holes = 0, iter(entry.holes)
         hole = next(holes, None)
         for c in chunks:
             while hole and hole[0] == position:
                 position += hole[1]
                 hole = next(holes, None)
-            yield self._pack(c.pack), c.offset, c.id, c.raw, c.stored, c.form, c.position, n, position
+            chunk = (c.id, c.raw, c.stored, c.form, 0, c.position, c.offset)
+            yield self._pack(c.pack), c.offset, c.stored, _encode(chunk), n, position
             position += c.raw
             self.bytes += c.raw
-            self._rows += 1
 
     def _pack(self, pack: PackRef) -> int:
         n = self._packs.get(pack.id)
@@ -163,8 +199,8 @@ class Plan:
     def empty_files(self) -> Iterator[PlannedFile]:
         """Yield the files that have no data at all: empty, or one hole."""
         self._insert()
-        for row in self._db.execute("SELECT * FROM files WHERE chunks = 0 ORDER BY n"):
-            yield PlannedFile(*row)
+        for (file,) in self._db.execute("SELECT file FROM files WHERE chunks = 0 ORDER BY n"):
+            yield _planned_file.decode(file)
 
     def jobs(self, abreast: int = 1) -> Iterator[Job]:
         """Yield the ranges to fetch: packs by priority, then in the order of first use, those of *abreast* packs in
@@ -187,25 +223,57 @@ class Plan:
 
     def _pack_jobs(self, n: int, pack: PackRef) -> Iterator[Job]:
         rows = self._db.execute(
-            "SELECT w.offset, w.chunk, w.raw, w.stored, w.form, w.position, w.at, "
-            "f.* FROM wanted w JOIN files f ON f.n = w.file "
+            "SELECT w.offset, w.stored, w.item, w.at, f.file FROM wanted w LEFT JOIN files f ON f.n = w.file "
             "WHERE w.pack = ? ORDER BY w.offset",
             (n,),
         )
-        refs: list[ChunkRef] = []
-        targets: list[list[tuple[PlannedFile, int]]] = []
-        for offset, chunk, raw, stored, form, position, at, *file in rows:
-            ref = ChunkRef(chunk, raw, stored, form, 0, position, offset)
-            if not refs or refs[-1] != ref:
-                if refs and (len(refs) >= JOB_CHUNKS or offset + stored + TAG_BYTES - refs[0].offset > JOB_BYTES):
-                    yield from _jobs(pack, refs, targets)
-                    refs, targets = [], []
-                refs.append(ref)
-                targets.append([])
-            targets[-1].append((PlannedFile(*file), at))
-        yield from _jobs(pack, refs, targets)
+        job = _OpenJob(pack)
+        for offset, stored, item, at, file in rows:
+            if job.is_full(offset, offset + stored + TAG_BYTES):
+                yield job.close()
+                job = _OpenJob(pack)
+            job.add(offset, offset + stored + TAG_BYTES)
+            if file is None:
+                job.small.append(item)
+            else:
+                job.want(_chunk_ref.decode(item), _planned_file.decode(file), at)
+        if job.end:
+            yield job.close()
 
 
-def _jobs(pack: PackRef, refs: list[ChunkRef], targets: list[list[tuple[PlannedFile, int]]]) -> Iterator[Job]:
-    for part in plan_ranges((index, pack, ref) for index, ref in enumerate(refs)):
-        yield Job(part, targets)
+class _OpenJob:
+    """A range that grows, chunk by chunk in the order of the pack."""
+
+    __slots__ = ("chunks", "end", "last", "pack", "small", "start", "wanted")
+
+    def __init__(self, pack: PackRef) -> None:
+        self.pack = pack
+        self.start = self.end = self.chunks = 0  # no chunk lies at 0
+        self.last = -1
+        self.small: list[bytes] = []
+        self.wanted: list[tuple[ChunkRef, list[tuple[PlannedFile, int]]]] = []
+
+    def is_full(self, first: int, last: int) -> bool:
+        """Tell whether a chunk at first … last belongs to the next range."""
+        if not self.end or (first == self.last and len(self.small) < JOB_FILES):
+            return False
+        far = first - self.end > MAX_GAP_BYTES or last - self.start > JOB_BYTES
+        return far or self.chunks >= JOB_CHUNKS or len(self.small) >= JOB_FILES
+
+    def add(self, first: int, last: int) -> None:
+        """Let the range cover a chunk at first … last."""
+        self.start = self.start or first
+        self.end = max(self.end, last)
+        self.chunks += first != self.last
+        self.last = first
+
+    def want(self, chunk: ChunkRef, file: PlannedFile, at: int) -> None:
+        """Note where the bytes of a larger file's chunk go."""
+        if not self.wanted or self.wanted[-1][0] != chunk:
+            self.wanted.append((chunk, []))
+        self.wanted[-1][1].append((file, at))
+
+    def close(self) -> Job:
+        """Return the range."""
+        small = _ARRAY + len(self.small).to_bytes(4, "big") + b"".join(self.small)
+        return Job(self.pack, *widen(self.pack, self.start, self.end), small if self.small else b"", self.wanted)

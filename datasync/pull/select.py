@@ -66,5 +66,5 @@ class Selection:
 
     def priority(self, path: bytes) -> int:
         """Return when *path* is to be fetched: smaller is earlier."""
-        found = _position(self._order, path)
+        found = _position(self._order, path) if self._order else None
         return len(self._order) if found is None else found

@@ -87,10 +87,14 @@ class ManifestReader:
         for _, chunks in self.chunk_lists(entry, page):
             yield from chunks
 
+    def own_chunks(self, entry: Entry, page: Page) -> list[StoredChunk]:
+        """Return the chunks of a file without chunk lists."""
+        return [self._place(stored_chunk(chunk, page.packs)) for chunk in entry.chunks]
+
     def chunk_lists(self, entry: Entry, page: Page) -> Iterator[tuple[ListRef | None, list[StoredChunk]]]:
         """Yield a file's chunks, those of each chunk list together; without lists all at once, under None."""
         if not entry.lists:
-            yield None, [self._place(stored_chunk(chunk, page.packs)) for chunk in entry.chunks]
+            yield None, self.own_chunks(entry, page)
             return
         lengths: list[int] = []
         for item in entry.lists:

@@ -58,9 +58,14 @@ def _coalesce(pack: PackRef, refs: list[tuple[int, Ref]]) -> Iterator[Range]:
 
 
 def _widen(pack: PackRef, start: int, end: int, inside: list[tuple[int, Ref]]) -> Range:
+    return Range(pack, *widen(pack, start, end), inside)
+
+
+def widen(pack: PackRef, start: int, end: int) -> tuple[int, int]:
+    """Return the borders of the range that is asked for when start … end is wanted."""
     if end > pack.size:
         raise IntegrityError(f"pack {pack.id.hex()}: a chunk is said to end at {end}, the pack has {pack.size} bytes")
     border = RANGE_BORDER_BYTES
     header = FIXED_HEADER_BYTES + len(pack.sealed_key)  # is known already
     first = min(start, max(start // border * border, header))
-    return Range(pack, first, min(pack.size, -(-end // border) * border), inside)
+    return first, min(pack.size, -(-end // border) * border)

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from datasync.pull.crew import Crew, size_for
 from datasync.service.scrub import first_look
 from tests.node.conftest import Disk
 from tests.node.datasets import broken, fill, receipts
+from tests.support.daemons import wait_until
 from tests.support.machine import Machine
 from tests.support.trees import KIB, content, survey
 
@@ -25,7 +27,7 @@ FILES = 120
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """Let one small file be enough for workers, two of them; yield the processes that were started."""
+    """Let one small file be enough for workers, two of them; yield the first processes of those that were started."""
     found: list[Any] = []
     real = subprocess.Popen
 
@@ -68,7 +70,7 @@ def test_a_view_is_the_same_whatever_the_umask(
         machine.must("warm", "data")
     finally:
         os.umask(before)
-    assert len(started) == 2
+    assert len(started) == 1
     assert broken(scratch / "cache", {"data/1": survey(source)}) == []
     machine.must("ready", "data", "--deep")
     assert not list((scratch / "cache" / "objects").glob("objects.dirty.*"))  # the workers' markers went with the flush
@@ -96,23 +98,53 @@ def test_workers_get_no_key_and_no_credential_by_argument_or_environment(
         assert set(environment) <= {*crews._KEPT, "PYTHONPATH"}
 
 
-def test_a_worker_that_dies_stops_the_warm_and_the_same_line_finishes(
-    machine: Machine, source: Path, scratch: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = crews._Member.place
+def workers(first: int) -> list[int]:
+    """Return the two workers' pids, once both are there."""
+    children = Path(f"/proc/{first}/task/{first}/children")
+    wait_until("a forked worker", lambda: children.read_text().split())
+    return [first, *map(int, children.read_text().split())]
 
-    def killed(self: Any, batch: Batch) -> Done:
-        os.kill(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+
+@pytest.mark.parametrize("victims", [slice(None), slice(1, None)], ids=["both", "the forked"])
+def test_a_worker_that_dies_stops_the_warm_and_the_same_line_finishes(
+    machine: Machine,
+    source: Path,
+    scratch: Path,
+    started: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    victims: slice,
+) -> None:
+    place, alone, killed = crews.Crew.place, threading.Lock(), []
+
+    def kill_first(self: Crew, batch: Batch) -> Done:
+        with alone:
+            if not killed:
+                assert all(member.is_up() for member in self._members)
+                killed.extend(workers(started[0].pid)[victims])
+                for pid in killed:
+                    os.kill(pid, signal.SIGKILL)
         return place(self, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(crews._Member, "place", killed)
+        patch.setattr(crews.Crew, "place", kill_first)
         ran = machine.run("warm", "data")
     assert ran.code == 1
     assert "worker process" in ran.message
     assert receipts(scratch / "cache") == []
     machine.must("warm", "data")
+    assert broken(scratch / "cache", {"data/1": survey(source)}) == []
+
+
+def test_where_no_worker_can_be_forked_one_does_the_work(
+    machine: Machine, source: Path, scratch: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (scratch / "no-fork").mkdir()
+    (scratch / "no-fork" / "sitecustomize.py").write_text(
+        "import os\n\ndef fork():\n    raise BlockingIOError('no more processes')\n\nos.fork = fork\n"
+    )
+    monkeypatch.syspath_prepend(scratch / "no-fork")  # workers get our path
+    machine.must("warm", "data")
+    assert len(started) == 1
     assert broken(scratch / "cache", {"data/1": survey(source)}) == []
 
 
@@ -165,8 +197,7 @@ def test_a_changed_byte_is_refused_in_a_worker(
     real = crews.Crew.place
 
     def place(self: Crew, batch: Batch) -> Done:
-        ref, targets = batch.wanted[-1]
-        return real(self, Batch(batch.name, batch.key, batch.head, batch.base + 1, [(ref, targets)]))
+        return real(self, Batch(batch.name, batch.key, batch.head, batch.base + 1, batch.small))
 
     monkeypatch.setattr(crews.Crew, "place", place)
     ran = machine.run("warm", "data")

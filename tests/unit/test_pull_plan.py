@@ -24,7 +24,7 @@ def planned(ranges: list[int], abreast: int) -> list[tuple[int, int]]:
                 name = b"%03d-%03d" % (n, at)
                 entry = Entry(name, FILE, 0o644, 0, chunk.raw, (), b"", b"", (), (), ())
                 plan.want(entry, chunk.id, [chunk])
-        return [(job.part.pack.id[0], job.part.wanted[0][1].offset) for job in plan.jobs(abreast)]
+        return [(job.pack.id[0], job.start) for job in plan.jobs(abreast)]
     finally:
         plan.close()
 
