@@ -91,13 +91,6 @@ class Objects:
         self._markers.close()
         os.close(self._fd)
 
-    def is_empty(self) -> bool:
-        """Tell whether no object was ever published here."""
-        try:
-            return not any(len(name) == 2 for name in names_in(self._fd))
-        except OSError as error:
-            raise fault(error, "objects") from error
-
     def may_have(self, file_id: FileId) -> bool:
         """Tell without a system call for most ids; False when no object with the first byte of *file_id* was here yet.
 

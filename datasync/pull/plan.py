@@ -214,14 +214,27 @@ class Plan:
         begun = deque(itertools.islice(waiting, abreast))
         while begun:
             pack = begun.popleft()
-            job = next(pack, None)
-            if job is not None:
+            part = next(pack, None)
+            if part is not None:
                 begun.append(pack)
-                yield job
+                yield part.close()
             else:
                 begun.extendleft(itertools.islice(waiting, 1))
 
-    def _pack_jobs(self, n: int, pack: PackRef) -> Iterator[Job]:
+    def first_jobs(self, count: int) -> list[Job]:
+        """Return the first range of each of the first *count* packs, if it is full: more of the pack is wanted behind
+        it. `jobs` no longer yields them, so they can be fetched while the rest is planned.
+        """
+        self._insert()
+        found = []
+        for n, ref in self._db.execute("SELECT n, ref FROM packs ORDER BY n LIMIT ?", (count,)).fetchall():
+            parts = list(itertools.islice(self._pack_jobs(n, _pack_ref.decode(ref)), 2))
+            if len(parts) == 2:
+                self._db.execute("DELETE FROM wanted WHERE pack = ? AND offset <= ?", (n, parts[0].last))
+                found.append(parts[0].close())
+        return found
+
+    def _pack_jobs(self, n: int, pack: PackRef) -> "Iterator[_OpenJob]":
         rows = self._db.execute(
             "SELECT w.offset, w.stored, w.item, w.at, f.file FROM wanted w LEFT JOIN files f ON f.n = w.file "
             "WHERE w.pack = ? ORDER BY w.offset",
@@ -230,7 +243,7 @@ class Plan:
         job = _OpenJob(pack)
         for offset, stored, item, at, file in rows:
             if job.is_full(offset, offset + stored + TAG_BYTES):
-                yield job.close()
+                yield job
                 job = _OpenJob(pack)
             job.add(offset, offset + stored + TAG_BYTES)
             if file is None:
@@ -238,7 +251,7 @@ class Plan:
             else:
                 job.want(_chunk_ref.decode(item), _planned_file.decode(file), at)
         if job.end:
-            yield job.close()
+            yield job
 
 
 class _OpenJob:
