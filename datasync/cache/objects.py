@@ -342,5 +342,5 @@ def _sync(fd: int) -> None:
 
 
 def _name(file_id: FileId) -> bytes:
-    digits = file_id.hex()
-    return f"{digits[:2]}/{digits}".encode()
+    digits = file_id.hex().encode()
+    return digits[:2] + b"/" + digits

@@ -23,9 +23,9 @@ class Sum(NamedTuple):
     digest: bytes
 
 
-def pack_extents(extents: list[Sum]) -> bytes:
-    """Return *extents* as a row holds them."""
-    return b"".join([_EXTENT.pack(*extent) for extent in extents])
+def pack_extent(offset: int, length: int, digest: bytes) -> bytes:
+    """Return one extent as a row holds it; those of an object follow each other."""
+    return _EXTENT.pack(offset, length, digest)
 
 
 class Sums:
@@ -42,9 +42,9 @@ class Sums:
         self._lock = threading.Lock()
         self._waiting: list[tuple[bytes, bytes]] = []
 
-    def note(self, object_id: bytes, extents: list[Sum]) -> None:
-        """Note what was written as *object_id*."""
-        self.note_all([(object_id, pack_extents(extents))])
+    def note(self, object_id: bytes, extents: bytes) -> None:
+        """Note what was written as *object_id*: its extents, packed."""
+        self.note_all([(object_id, extents)])
 
     def note_all(self, notes: list[tuple[bytes, bytes]]) -> None:
         """Note many at once: object id and packed extents."""

@@ -14,7 +14,7 @@ UP = b"+"  # a worker's first word, before it is asked anything
 _LENGTH = struct.Struct("<Q")
 
 Placed = tuple[bytes, bytes]
-"""A file's id, and its extents as `datasync.cache.sums` packs them."""
+"""A file's id, and its packed extents (`datasync.cache.sums`)."""
 
 
 class Start(msgspec.Struct, array_like=True, frozen=True):

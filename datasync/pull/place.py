@@ -13,7 +13,7 @@ import xxhash
 from datasync.cache.beneath import set_xattrs
 from datasync.cache.faults import fault, shown
 from datasync.cache.kernel import allocate
-from datasync.cache.sums import Sum
+from datasync.cache.sums import pack_extent
 from datasync.pull.plan import PlannedFile
 
 WORK_MODE = 0o600  # of a file that is being written, unless it gets its own at once
@@ -39,20 +39,20 @@ class Destination(Protocol):
 class Notes(Protocol):
     """What keeps the sums of what was written."""
 
-    def note(self, object_id: bytes, extents: list[Sum]) -> None:
-        """Note what was written as *object_id*."""
+    def note(self, object_id: bytes, extents: bytes) -> None:
+        """Note what was written as *object_id*: its extents, packed."""
 
 
 class _Part:
     """A file that has some of its chunks; `fd` is -1 while closed."""
 
-    __slots__ = ("bytes", "fd", "left", "sums", "turn", "users")
+    __slots__ = ("bytes", "extents", "fd", "left", "turn", "users")
 
     def __init__(self, fd: int, chunks: int) -> None:
         self.bytes = 0
         self.fd = fd
         self.left = chunks
-        self.sums: list[Sum] = []
+        self.extents: list[bytes] = []
         self.turn = threading.Lock()  # the kernel lets one write to a file at a time, and would have the others spin
         self.users = 0
 
@@ -80,8 +80,6 @@ class Placer:
                 self._part(file, at, raw)
         except OSError as error:
             raise fault(error, f"write {shown(file.path)}") from error
-        with self._lock:
-            self.bytes += len(raw)
 
     def placed(self, files: int, count: int) -> None:
         """Count in what another process placed."""
@@ -107,18 +105,20 @@ class Placer:
             self._complete(fd, file, mode)
         finally:
             os.close(fd)
-        self._finish(file, len(raw), [self._sum(at, raw)] if self._sums is not None and raw else [])
-
-    def _sum(self, at: int, raw: bytes | bytearray | memoryview) -> Sum:
-        return Sum(at, len(raw), xxhash.xxh3_128_digest(raw))
-
-    def _finish(self, file: PlannedFile, count: int, sums: list[Sum]) -> None:
-        self._destination.finish(file)
-        if self._sums is not None:
-            self._sums.note(file.id, sums)
+        count = len(raw)
+        self._finish(file, self._extent(at, raw) if count else b"")
         with self._lock:
             self.files += 1
+            self.bytes += count
             self.finished_bytes += count
+
+    def _extent(self, at: int, raw: bytes | bytearray | memoryview) -> bytes:
+        return b"" if self._sums is None else pack_extent(at, len(raw), xxhash.xxh3_128_digest(raw))
+
+    def _finish(self, file: PlannedFile, extents: bytes) -> None:
+        self._destination.finish(file)
+        if self._sums is not None:
+            self._sums.note(file.id, extents)
 
     def _complete(self, fd: int, file: PlannedFile, mode: int = WORK_MODE) -> None:
         if file.xattrs:
@@ -132,13 +132,14 @@ class Placer:
         try:
             with part.turn:
                 _write_at(part.fd, at, raw)
-            noted = [self._sum(at, raw)] if self._sums is not None else []
+            extent = self._extent(at, raw)
         finally:
             with self._lock:
                 part.users -= 1
         with self._lock:
             part.bytes += len(raw)
-            part.sums += noted
+            part.extents.append(extent)
+            self.bytes += len(raw)
             part.left -= 1
             last = part.left == 0
             if last:
@@ -175,7 +176,10 @@ class Placer:
             self._complete(fd, file)
         finally:
             os.close(fd)
-        self._finish(file, part.bytes, part.sums)
+        self._finish(file, b"".join(part.extents))
+        with self._lock:
+            self.files += 1
+            self.finished_bytes += part.bytes
 
     def close(self) -> None:
         """Close what is unfinished; it stays under names that do not count."""
@@ -186,6 +190,6 @@ class Placer:
 
 
 def _write_at(fd: int, at: int, raw: bytes | bytearray | memoryview) -> None:
-    view, done = memoryview(raw), 0
-    while done < len(view):
-        done += os.pwrite(fd, view[done:], at + done)
+    done = os.pwrite(fd, raw, at)
+    while done < len(raw):
+        done += os.pwrite(fd, memoryview(raw)[done:], at + done)

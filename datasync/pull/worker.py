@@ -15,7 +15,6 @@ from typing import BinaryIO
 
 from datasync.cache.beneath import Tree
 from datasync.cache.objects import Objects
-from datasync.cache.sums import Sum, pack_extents
 from datasync.crypto.aead import PackOpener
 from datasync.errors import DatasyncError
 from datasync.model.limits import CHUNK_BYTES
@@ -33,9 +32,9 @@ class _Notes:
     def __init__(self) -> None:
         self.placed: list[Placed] = []
 
-    def note(self, object_id: bytes, extents: list[Sum]) -> None:
+    def note(self, object_id: bytes, extents: bytes) -> None:
         """Note what was written as *object_id*."""
-        self.placed.append((object_id, pack_extents(extents)))
+        self.placed.append((object_id, extents))
 
 
 class _Worker:
