@@ -275,7 +275,7 @@ class _Run:
         return Planned(*found, self.plan.files, self.plan.bytes, ranges, fetched, self.needed_bytes())
 
     def check_space(self, where: Path) -> None:
-        """Raise `NoSpace` before anything is fetched that can not be kept."""
+        """Raise `NoSpace` before anything is written that can not be kept."""
         status = os.statvfs(where if where.exists() else where.parent)
         free = status.f_bavail * status.f_frsize
         if self.plan.bytes + SPACE_MARGIN_BYTES > free:

@@ -1,5 +1,6 @@
-"""In what order a transfer asks for its ranges."""
+"""Which ranges a transfer asks for, in what order, and what is made of them."""
 
+from contextlib import closing
 from itertools import pairwise
 
 from hypothesis import given
@@ -7,26 +8,29 @@ from hypothesis import strategies as st
 
 from datasync.model.entries import FILE, Entry, PackRef, StoredChunk
 from datasync.model.limits import MIB
-from datasync.pull.plan import Plan
+from datasync.pull.plan import JOB_CHUNKS, JOB_FILES, Plan, small_files
 
 PACK_BYTES = 200 * MIB
 STEP_BYTES = 20 * MIB  # more than one range takes
 
 
-def planned(ranges: list[int], abreast: int) -> list[tuple[int, int]]:
-    """Return (pack, start) of each range in order, for packs that have so many *ranges* each."""
-    plan = Plan()
-    try:
+def pack_of(n: int) -> PackRef:
+    return PackRef(bytes([n]) * 32, PACK_BYTES, 0, 1, bytes(16), bytes(32), bytes(100))
+
+
+def want(plan: Plan, name: bytes, *chunks: StoredChunk) -> None:
+    size = sum(chunk.raw for chunk in chunks)
+    plan.want(Entry(name, FILE, 0o644, 0, size, (), b"", b"", (), (), ()), name * 4, list(chunks))
+
+
+def planned(ranges: list[int], abreast: int, ahead: int = 0) -> list[tuple[int, int]]:
+    """Return (pack, start) of each range in order, the first *ahead* apart, for packs with so many *ranges* each."""
+    with closing(Plan()) as plan:
         for n, count in enumerate(ranges):
-            pack = PackRef(bytes([n]) * 32, PACK_BYTES, 0, 1, bytes(16), bytes(32), bytes(100))
             for at in range(count):
-                chunk = StoredChunk(bytes([n, at]) * 16, 1000, 1000, 0, pack, at, 1000 + at * STEP_BYTES)
-                name = b"%03d-%03d" % (n, at)
-                entry = Entry(name, FILE, 0o644, 0, chunk.raw, (), b"", b"", (), (), ())
-                plan.want(entry, chunk.id, [chunk])
-        return [(job.pack.id[0], job.start) for job in plan.jobs(abreast)]
-    finally:
-        plan.close()
+                chunk = StoredChunk(bytes([n, at]) * 16, 1000, 1000, 0, pack_of(n), at, 1000 + at * STEP_BYTES)
+                want(plan, b"%03d-%03d" % (n, at), chunk)
+        return [(job.pack.id[0], job.start) for job in (*plan.first_jobs(ahead), *plan.jobs(abreast))]
 
 
 counts = st.lists(st.integers(1, 8), min_size=1, max_size=9)
@@ -62,3 +66,54 @@ def test_no_more_packs_than_asked_for_are_begun_and_unfinished(ranges: list[int]
         left[pack] -= 1
         begun = [n for n, count in enumerate(left) if 0 < count < ranges[n]]
         assert len(begun) <= abreast
+
+
+@given(counts, st.integers(1, 5), st.integers(1, 9))
+def test_ranges_taken_ahead_are_the_first_of_full_ones_and_are_not_asked_for_again(
+    ranges: list[int], abreast: int, ahead: int
+) -> None:
+    found = planned(ranges, abreast, ahead)
+    assert sorted(found) == planned(ranges, 1)
+    full = [n for n, count in enumerate(ranges[:ahead]) if count > 1]
+    assert found[: len(full)] == [min(item for item in found if item[0] == n) for n in full]
+
+
+def test_a_chunk_of_many_files_is_fetched_once_and_so_is_one_of_a_small_and_a_large_file() -> None:
+    first, second = (StoredChunk(bytes([n]) * 32, 1000, 1000, 0, pack_of(0), n, 1000 + 1016 * n) for n in range(2))
+    with closing(Plan()) as plan:
+        for n in range(JOB_CHUNKS + 10):
+            want(plan, b"%08d" % n, first)
+        want(plan, b"large", first, second)
+        (job,) = plan.jobs()
+    files = small_files(job.small)
+    assert {small.file.path for small in files} == {b"%08d" % n for n in range(JOB_CHUNKS + 10)}
+    assert {small.chunk.id for small in files} == {first.id}
+    assert [(ref.id, [(file.path, at) for file, at in targets]) for ref, targets in job.wanted] == [
+        (first.id, [(b"large", 0)]),
+        (second.id, [(b"large", 1000)]),
+    ]
+
+
+def test_more_files_of_one_chunk_than_a_range_may_have_take_another_range() -> None:
+    chunk = StoredChunk(bytes(32), 1000, 1000, 0, pack_of(0), 0, 1000)
+    with closing(Plan()) as plan:
+        for n in range(JOB_FILES + 1):
+            want(plan, b"%08d" % n, chunk)
+        assert [len(small_files(job.small)) for job in plan.jobs()] == [JOB_FILES, 1]
+
+
+def test_a_range_has_no_more_chunks_than_the_limit() -> None:
+    with closing(Plan()) as plan:
+        for n in range(JOB_CHUNKS + 1):
+            want(plan, b"%08d" % n, StoredChunk(n.to_bytes(32, "big"), 100, 100, 0, pack_of(0), n, 1000 + 116 * n))
+        assert [len(small_files(job.small)) for job in plan.jobs()] == [JOB_CHUNKS, 1]
+
+
+def test_a_small_file_keeps_the_hole_before_its_bytes() -> None:
+    chunk = StoredChunk(bytes(32), 1000, 1000, 0, pack_of(0), 0, 1000)
+    with closing(Plan()) as plan:
+        plan.want(Entry(b"sparse", FILE, 0o600, 5, 5096, (), b"", b"", (), ((0, 4096),), ()), bytes(32), [chunk])
+        (job,) = plan.jobs()
+    (small,) = small_files(job.small)
+    assert (small.at, small.file.size, small.file.mode, small.file.mtime) == (4096, 5096, 0o600, 5)
+    assert not small.file.dense
