@@ -46,6 +46,7 @@ from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import Snapshot
 
 WORKERS = 4  # ranges in flight, each with a buffer
+FIRST_PAGES = 4  # of the manifest, after which ranges are looked for that can be fetched while the rest is planned
 PROGRESS_SECONDS = 0.1
 BLOCK_BYTES = 4096  # a file takes whole blocks
 SPACE_MARGIN_BYTES = 16 * 1024 * 1024  # metadata of the target file system
@@ -226,16 +227,16 @@ class _Run:
     ) -> None:
         """Read the manifest; make what needs no fetch and plan the rest.
 
-        Meanwhile *start* is given the first ranges, where nothing of the first page is here yet, and *hire* is told how
+        Meanwhile *start* is given some ranges, where nothing of the first pages is here yet, and *hire* is told how
         many small files are planned so far.
         """
         for number, (_, _, page, _) in enumerate(self._reader.pages()):
             for entry in page.entries:
                 for chosen in self.selection.chosen(entry):
                     self._prepare(chosen, page, accept, adopt)
-            if not number and not self._kept and not self.selection.order:
-                self._first_jobs = self.plan.first_jobs(WORKERS)
-                for job in self._first_jobs:
+            if number < FIRST_PAGES and not self._kept and not self.selection.order:
+                for job in self.plan.first_jobs(WORKERS - len(self._first_jobs)):
+                    self._first_jobs.append(job)
                     start(job)
             hire(self.plan.small_files)
             self._tick()

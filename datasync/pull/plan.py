@@ -99,6 +99,7 @@ class Plan:
         self._db = sqlite3.connect("", check_same_thread=False)
         self._db.executescript(_TABLES)
         self._packs: dict[bytes, int] = {}
+        self._begun: set[int] = set()
         self.files = 0
         self.bytes = 0
         self.small_files = 0
@@ -222,16 +223,18 @@ class Plan:
                 begun.extendleft(itertools.islice(waiting, 1))
 
     def first_jobs(self, count: int) -> list[Job]:
-        """Return the first range of each of the first *count* packs, if it is full: more of the pack is wanted behind
-        it. `jobs` no longer yields them, so they can be fetched while the rest is planned.
+        """Return full ranges of *count* packs at most, the first of each, that what is still to be planned can hardly
+        change. `jobs` no longer yields them, so they can be fetched meanwhile; no pack is begun twice.
         """
         self._insert()
-        found = []
-        for n, ref in self._db.execute("SELECT n, ref FROM packs ORDER BY n LIMIT ?", (count,)).fetchall():
-            parts = list(itertools.islice(self._pack_jobs(n, _pack_ref.decode(ref)), 2))
-            if len(parts) == 2:
-                self._db.execute("DELETE FROM wanted WHERE pack = ? AND offset <= ?", (n, parts[0].last))
-                found.append(parts[0].close())
+        found: list[Job] = []
+        for n, ref in self._db.execute("SELECT n, ref FROM packs ORDER BY n").fetchall():
+            if len(found) < count and n not in self._begun:
+                parts = list(itertools.islice(self._pack_jobs(n, _pack_ref.decode(ref)), 2))
+                if len(parts) == 2 and parts[1].start - parts[0].end <= MAX_GAP_BYTES:
+                    self._db.execute("DELETE FROM wanted WHERE pack = ? AND offset <= ?", (n, parts[0].last))
+                    self._begun.add(n)
+                    found.append(parts[0].close())
         return found
 
     def _pack_jobs(self, n: int, pack: PackRef) -> "Iterator[_OpenJob]":

@@ -114,7 +114,8 @@ def test_a_worker_that_dies_stops_the_warm_and_the_same_line_finishes(
     monkeypatch: pytest.MonkeyPatch,
     victims: slice,
 ) -> None:
-    place, alone, killed = crews.Crew.place, threading.Lock(), []
+    killed: list[int] = []
+    place, alone = crews.Crew.place, threading.Lock()
 
     def kill_first(self: Crew, batch: Batch) -> Done:
         with alone:

@@ -1,17 +1,19 @@
 """Which ranges a transfer asks for, in what order, and what is made of them."""
 
 from contextlib import closing
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datasync.format.pack import TAG_BYTES
 from datasync.model.entries import FILE, Entry, PackRef, StoredChunk
 from datasync.model.limits import MIB
-from datasync.pull.plan import JOB_CHUNKS, JOB_FILES, Plan, small_files
+from datasync.pull.plan import JOB_CHUNKS, JOB_FILES, Job, Plan, small_files
 
 PACK_BYTES = 200 * MIB
 STEP_BYTES = 20 * MIB  # more than one range takes
+THIRD_BYTES = 5 * MIB  # one range takes three of these
 
 
 def pack_of(n: int) -> PackRef:
@@ -23,14 +25,14 @@ def want(plan: Plan, name: bytes, *chunks: StoredChunk) -> None:
     plan.want(Entry(name, FILE, 0o644, 0, size, (), b"", b"", (), (), ()), name * 4, list(chunks))
 
 
-def planned(ranges: list[int], abreast: int, ahead: int = 0) -> list[tuple[int, int]]:
-    """Return (pack, start) of each range in order, the first *ahead* apart, for packs with so many *ranges* each."""
+def planned(ranges: list[int], abreast: int) -> list[tuple[int, int]]:
+    """Return (pack, start) of each range in order, for packs that have so many *ranges* each."""
     with closing(Plan()) as plan:
         for n, count in enumerate(ranges):
             for at in range(count):
                 chunk = StoredChunk(bytes([n, at]) * 16, 1000, 1000, 0, pack_of(n), at, 1000 + at * STEP_BYTES)
                 want(plan, b"%03d-%03d" % (n, at), chunk)
-        return [(job.pack.id[0], job.start) for job in (*plan.first_jobs(ahead), *plan.jobs(abreast))]
+        return [(job.pack.id[0], job.start) for job in plan.jobs(abreast)]
 
 
 counts = st.lists(st.integers(1, 8), min_size=1, max_size=9)
@@ -68,14 +70,31 @@ def test_no_more_packs_than_asked_for_are_begun_and_unfinished(ranges: list[int]
         assert len(begun) <= abreast
 
 
-@given(counts, st.integers(1, 5), st.integers(1, 9))
-def test_ranges_taken_ahead_are_the_first_of_full_ones_and_are_not_asked_for_again(
-    ranges: list[int], abreast: int, ahead: int
+@given(counts, st.integers(1, 9))
+def test_ranges_taken_ahead_are_full_and_of_different_packs_and_are_not_asked_for_again(
+    chunks: list[int], ahead: int
 ) -> None:
-    found = planned(ranges, abreast, ahead)
-    assert sorted(found) == planned(ranges, 1)
-    full = [n for n, count in enumerate(ranges[:ahead]) if count > 1]
-    assert found[: len(full)] == [min(item for item in found if item[0] == n) for n in full]
+    with closing(Plan()) as plan:
+        for n, count in enumerate(chunks):
+            for at in range(count):
+                size, where = THIRD_BYTES - TAG_BYTES, 1000 + at * THIRD_BYTES
+                want(plan, b"%d-%d" % (n, at), StoredChunk(bytes([n, at]) * 16, size, size, 0, pack_of(n), at, where))
+        first, rest = ([places(job) for job in jobs] for jobs in (plan.first_jobs(ahead), plan.jobs(4)))
+    assert first == [[(n, 0), (n, 1), (n, 2)] for n, count in enumerate(chunks) if count > 3][:ahead]
+    assert sorted(chain(*first, *rest)) == [(n, at) for n, count in enumerate(chunks) for at in range(count)]
+
+
+def test_a_range_that_ends_at_a_gap_is_not_taken_ahead_since_the_gap_may_be_wanted_yet() -> None:
+    with closing(Plan()) as plan:
+        for at in range(2):
+            want(plan, b"%d" % at, StoredChunk(bytes([at]) * 32, 1000, 1000, 0, pack_of(0), at, 1000 + at * STEP_BYTES))
+        assert plan.first_jobs(4) == []
+        assert [places(job) for job in plan.jobs()] == [[(0, 0)], [(0, 1)]]
+
+
+def places(job: Job) -> list[tuple[int, int]]:
+    """Return (pack, position) of each small file of *job*."""
+    return [(job.pack.id[0], small.chunk.position) for small in small_files(job.small)]
 
 
 def test_a_chunk_of_many_files_is_fetched_once_and_so_is_one_of_a_small_and_a_large_file() -> None:
