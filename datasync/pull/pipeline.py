@@ -6,7 +6,6 @@ by processes of their own. A failure stops all. Nothing unverified is ever under
 """
 
 import contextlib
-import itertools
 import os
 import time
 from collections import deque
@@ -15,9 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from threading import Event
 
 from datasync.cache.beneath import Tree
 from datasync.cache.layout import Cache, View
@@ -46,7 +43,6 @@ from datasync.repository.repository import OpenDataset
 from datasync.repository.snapshots import Snapshot
 
 WORKERS = 4  # ranges in flight, each with a buffer
-FIRST_PAGES = 4  # of the manifest, after which ranges are looked for that can be fetched while the rest is planned
 PROGRESS_SECONDS = 0.1
 BLOCK_BYTES = 4096  # a file takes whole blocks
 SPACE_MARGIN_BYTES = 16 * 1024 * 1024  # metadata of the target file system
@@ -112,7 +108,7 @@ def pull_to_directory(dataset: OpenDataset, snapshot: Snapshot, target: Path, re
         destination = DirectoryDestination(tree, snapshot.id, created=created)
         run = _Run(dataset, snapshot, report)
         try:
-            run.prepare(destination.accept, lambda entry, digest: False, run.start)
+            run.prepare(destination.accept, lambda entry, digest: False)
             run.check_space(target)
             run.transfer(destination, tree.sync)
             destination.complete(run.plan)
@@ -146,8 +142,7 @@ def warm_view(
         destination = ViewDestination(tree, objects)
         run = _Run(dataset, snapshot, report, selection)
         try:
-            hire = partial(run.hire, staging=tree, objects=objects, lock_fd=lock_fd)
-            run.prepare(destination.accept, destination.adopt, run.start, hire)
+            run.prepare(destination.accept, destination.adopt, lambda count: run.hire(count, tree, objects, lock_fd))
             run.reserved = space.reserve(run.needed_bytes(), view, waiting)
             run.transfer(destination, objects.write_back, sums)
             destination.complete(run.plan)
@@ -194,21 +189,15 @@ class _Run:
         self._fetcher = Fetcher(store, dataset.keyring, self._reader.id_key)
         self._next_report = 0.0
         self._kept = 0
-        self._first_jobs: list[Job] = []
         self._sums: Sums | None = None
         self._placer: Placer | None = None
-        self._may_place = Event()
         self._slots = Slots(WORKERS)
-        self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="fetch")
-        self._running: deque[Future[None]] = deque()
         self._crew: Crew | None = None
         self._hired = False
         self.reserved: Reservation | None = None
 
     def close(self) -> None:
         """Drop the plan and what is left of the reserved space; unfinished files stay under names that do not count."""
-        self._may_place.set()
-        self._threads.shutdown(wait=self._placer is not None, cancel_futures=True)  # else: a fetch of no use may go on
         if self._crew is not None:
             self._crew.close()
         self._slots.close()
@@ -222,24 +211,18 @@ class _Run:
         self,
         accept: Callable[[Entry, Plan], bool],
         adopt: Callable[[Entry, bytes], bool],
-        start: Callable[[Job], None] = lambda _: None,
         hire: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Read the manifest; make what needs no fetch and plan the rest.
 
-        Meanwhile *start* is given some ranges, where nothing of the first pages is here yet, and *hire* is told how
-        many small files are planned so far.
+        *hire* is told how many small files are planned so far: workers start while the rest is planned.
         """
-        for number, (_, _, page, _) in enumerate(self._reader.pages()):
+        for _, _, page, _ in self._reader.pages():
             for entry in page.entries:
                 for chosen in self.selection.chosen(entry):
                     self._prepare(chosen, page, accept, adopt)
-            if number < FIRST_PAGES and not self._kept and not self.selection.order:
-                for job in self.plan.first_jobs(WORKERS - len(self._first_jobs)):
-                    self._first_jobs.append(job)
-                    start(job)
+                self._tick()
             hire(self.plan.small_files)
-            self._tick()
 
     def _prepare(
         self, entry: Entry, page: Page, accept: Callable[[Entry, Plan], bool], adopt: Callable[[Entry, bytes], bool]
@@ -269,14 +252,14 @@ class _Run:
     def planned(self) -> Planned:
         """Return what `transfer` would do."""
         ranges = fetched = 0
-        for job in itertools.chain(self._first_jobs, self.plan.jobs(WORKERS)):
+        for job in self.plan.jobs(WORKERS):
             ranges += 1
             fetched += job.end - job.start
         found = (self.entries, self.files, self.bytes, self._kept)
         return Planned(*found, self.plan.files, self.plan.bytes, ranges, fetched, self.needed_bytes())
 
     def check_space(self, where: Path) -> None:
-        """Raise `NoSpace` before anything is written that can not be kept."""
+        """Raise `NoSpace` before anything is fetched that can not be kept."""
         status = os.statvfs(where if where.exists() else where.parent)
         free = status.f_bavail * status.f_frsize
         if self.plan.bytes + SPACE_MARGIN_BYTES > free:
@@ -294,10 +277,6 @@ class _Run:
             with contextlib.suppress(OSError):  # no process can be started here: threads do the work
                 self._crew = Crew(size, fds, Start(self._fetcher.id_key, objects.reflinks))
 
-    def start(self, job: Job) -> None:
-        """Fetch a range; what is in it is placed once `transfer` is called."""
-        self._running.append(self._threads.submit(self._work, job))
-
     def transfer(
         self,
         destination: DirectoryDestination | ViewDestination,
@@ -306,31 +285,31 @@ class _Run:
     ) -> None:
         """Fetch, open and place everything that was planned; *write_back* writes out what is there so far."""
         self._sums = sums
-        self._placer = Placer(destination, sums)
+        self._placer = placer = Placer(destination, sums)
         for file in self.plan.empty_files():
-            self._placer.empty(file)
-        self._may_place.set()
-        with closing(WriteBack(write_back)) as written_back:
+            placer.empty(file)
+        with (
+            closing(WriteBack(write_back)) as written_back,
+            ThreadPoolExecutor(WORKERS, thread_name_prefix="fetch") as threads,
+        ):
+            running: deque[Future[None]] = deque()
             try:
                 for job in self.plan.jobs(WORKERS):
-                    self.start(job)
-                    while len(self._running) > 2 * WORKERS:
-                        self._take(written_back)
-                while self._running:
-                    self._take(written_back)
+                    running.append(threads.submit(self._work, job, placer))
+                    while len(running) > 2 * WORKERS:
+                        self._take(running, written_back)
+                while running:
+                    self._take(running, written_back)
             finally:
-                self._threads.shutdown(cancel_futures=True)
+                for future in running:
+                    future.cancel()
         if self._crew is not None:
             self._crew.close()  # before the flush: a worker's marker is then a dead one's, and goes with it
         self._report(self._progress())
 
-    def _work(self, job: Job) -> None:
+    def _work(self, job: Job, placer: Placer) -> None:
         with self._slots.take() as slot:
             sealed = self._fetcher.fetch(job, slot.buffer)
-            self._may_place.wait()
-            placer = self._placer
-            if placer is None:
-                return  # the transfer failed before it began
             if job.small and self._crew is not None:
                 self._give(self._crew, job, slot.start, placer)
             elif job.small:
@@ -355,10 +334,10 @@ class _Run:
         if self._sums is not None:
             self._sums.note_all(done.placed)
 
-    def _take(self, written_back: WriteBack) -> None:
-        done, _ = wait(self._running, PROGRESS_SECONDS, FIRST_COMPLETED)
+    def _take(self, running: deque[Future[None]], written_back: WriteBack) -> None:
+        done, _ = wait(running, PROGRESS_SECONDS, FIRST_COMPLETED)
         for future in done:
-            self._running.remove(future)
+            running.remove(future)
             future.result()
         if self._placer is not None:
             written_back.note(self._placer.bytes)

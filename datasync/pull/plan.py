@@ -99,7 +99,6 @@ class Plan:
         self._db = sqlite3.connect("", check_same_thread=False)
         self._db.executescript(_TABLES)
         self._packs: dict[bytes, int] = {}
-        self._begun: set[int] = set()
         self.files = 0
         self.bytes = 0
         self.small_files = 0
@@ -215,29 +214,14 @@ class Plan:
         begun = deque(itertools.islice(waiting, abreast))
         while begun:
             pack = begun.popleft()
-            part = next(pack, None)
-            if part is not None:
+            job = next(pack, None)
+            if job is not None:
                 begun.append(pack)
-                yield part.close()
+                yield job
             else:
                 begun.extendleft(itertools.islice(waiting, 1))
 
-    def first_jobs(self, count: int) -> list[Job]:
-        """Return full ranges of *count* packs at most, the first of each, that what is still to be planned can hardly
-        change. `jobs` no longer yields them, so they can be fetched meanwhile; no pack is begun twice.
-        """
-        self._insert()
-        found: list[Job] = []
-        for n, ref in self._db.execute("SELECT n, ref FROM packs ORDER BY n").fetchall():
-            if len(found) < count and n not in self._begun:
-                parts = list(itertools.islice(self._pack_jobs(n, _pack_ref.decode(ref)), 2))
-                if len(parts) == 2 and parts[1].start - parts[0].end <= MAX_GAP_BYTES:
-                    self._db.execute("DELETE FROM wanted WHERE pack = ? AND offset <= ?", (n, parts[0].last))
-                    self._begun.add(n)
-                    found.append(parts[0].close())
-        return found
-
-    def _pack_jobs(self, n: int, pack: PackRef) -> "Iterator[_OpenJob]":
+    def _pack_jobs(self, n: int, pack: PackRef) -> Iterator[Job]:
         rows = self._db.execute(
             "SELECT w.offset, w.stored, w.item, w.at, f.file FROM wanted w LEFT JOIN files f ON f.n = w.file "
             "WHERE w.pack = ? ORDER BY w.offset",
@@ -246,7 +230,7 @@ class Plan:
         job = _OpenJob(pack)
         for offset, stored, item, at, file in rows:
             if job.is_full(offset, offset + stored + TAG_BYTES):
-                yield job
+                yield job.close()
                 job = _OpenJob(pack)
             job.add(offset, offset + stored + TAG_BYTES)
             if file is None:
@@ -254,7 +238,7 @@ class Plan:
             else:
                 job.want(_chunk_ref.decode(item), _planned_file.decode(file), at)
         if job.end:
-            yield job
+            yield job.close()
 
 
 class _OpenJob:

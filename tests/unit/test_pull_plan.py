@@ -1,19 +1,17 @@
 """Which ranges a transfer asks for, in what order, and what is made of them."""
 
 from contextlib import closing
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasync.format.pack import TAG_BYTES
 from datasync.model.entries import FILE, Entry, PackRef, StoredChunk
 from datasync.model.limits import MIB
-from datasync.pull.plan import JOB_CHUNKS, JOB_FILES, Job, Plan, small_files
+from datasync.pull.plan import JOB_CHUNKS, JOB_FILES, Plan, small_files
 
 PACK_BYTES = 200 * MIB
 STEP_BYTES = 20 * MIB  # more than one range takes
-THIRD_BYTES = 5 * MIB  # one range takes three of these
 
 
 def pack_of(n: int) -> PackRef:
@@ -68,33 +66,6 @@ def test_no_more_packs_than_asked_for_are_begun_and_unfinished(ranges: list[int]
         left[pack] -= 1
         begun = [n for n, count in enumerate(left) if 0 < count < ranges[n]]
         assert len(begun) <= abreast
-
-
-@given(counts, st.integers(1, 9))
-def test_ranges_taken_ahead_are_full_and_of_different_packs_and_are_not_asked_for_again(
-    chunks: list[int], ahead: int
-) -> None:
-    with closing(Plan()) as plan:
-        for n, count in enumerate(chunks):
-            for at in range(count):
-                size, where = THIRD_BYTES - TAG_BYTES, 1000 + at * THIRD_BYTES
-                want(plan, b"%d-%d" % (n, at), StoredChunk(bytes([n, at]) * 16, size, size, 0, pack_of(n), at, where))
-        first, rest = ([places(job) for job in jobs] for jobs in (plan.first_jobs(ahead), plan.jobs(4)))
-    assert first == [[(n, 0), (n, 1), (n, 2)] for n, count in enumerate(chunks) if count > 3][:ahead]
-    assert sorted(chain(*first, *rest)) == [(n, at) for n, count in enumerate(chunks) for at in range(count)]
-
-
-def test_a_range_that_ends_at_a_gap_is_not_taken_ahead_since_the_gap_may_be_wanted_yet() -> None:
-    with closing(Plan()) as plan:
-        for at in range(2):
-            want(plan, b"%d" % at, StoredChunk(bytes([at]) * 32, 1000, 1000, 0, pack_of(0), at, 1000 + at * STEP_BYTES))
-        assert plan.first_jobs(4) == []
-        assert [places(job) for job in plan.jobs()] == [[(0, 0)], [(0, 1)]]
-
-
-def places(job: Job) -> list[tuple[int, int]]:
-    """Return (pack, position) of each small file of *job*."""
-    return [(job.pack.id[0], small.chunk.position) for small in small_files(job.small)]
 
 
 def test_a_chunk_of_many_files_is_fetched_once_and_so_is_one_of_a_small_and_a_large_file() -> None:
