@@ -19,7 +19,7 @@ from datasync.pull.batch import UP, Batch, Done, Start, read, write
 from datasync.pull.slots import SHARED
 
 WORKERS = 4  # at most: more than ranges in flight have nothing to do
-FILES_TO_PAY = 1_000  # small files; starting them costs as much as they save with these
+FILES_TO_PAY = 1_000  # small files; starting workers costs as much as they save with these
 _LEFT_BYTES = 1 << 16  # read at once of an answer that nobody waits for
 _KEPT = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPLATLIBDIR", "HOME", "PATH")
 

@@ -27,13 +27,13 @@ class Opening:
         """Yield the raw bytes of each of *refs*, whose offsets in *sealed* are those in the pack and *base*; they may
         lie in the plaintext's buffer, good until the next ones. The same chunk twice in a row is opened once.
         """
-        last = b""
+        last: ChunkRef | None = None
         raw: Buffer = b""
         for ref in refs:
-            if ref.id != last:
+            if ref != last:
                 at = base + ref.offset
                 raw = self._open(ref, sealed[at : at + ref.stored + TAG_BYTES])
-                last = ref.id
+                last = ref
             yield raw
 
     def _open(self, ref: ChunkRef, sealed: memoryview) -> Buffer:
