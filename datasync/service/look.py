@@ -224,7 +224,7 @@ def usage(dataset: OpenDataset, snapshots: list[Snapshot]) -> Usage:
     """Return the sizes of *snapshots* together: what they share counts once in all but `raw`."""
     db = sqlite3.connect("")
     db.executescript(
-        "PRAGMA journal_mode = OFF; PRAGMA cache_size = -32768;"
+        "PRAGMA journal_mode = OFF; PRAGMA cache_size = -16384;"
         "CREATE TABLE chunks (id BLOB, raw INTEGER);"  # sorted at the end: at once is cheaper than one by one
         "CREATE TABLE packs (id BLOB PRIMARY KEY, size INTEGER) WITHOUT ROWID;"
     )

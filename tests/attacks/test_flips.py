@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from datasync.service import audit_log
 from datasync.storage.memory import MemoryStore
 from tests.attacks.conftest import fill
 from tests.support.machine import Machine, Ran, contents, tree
@@ -110,12 +111,20 @@ def check(scene: Scene, command: str, name: str, store: MemoryStore, machine: Ma
         ran = user.run("pull", "data" if command == "pull" else f"data@{scene.snapshot}", target, "-q", store=store)
         if ran.code == 0:
             assert tree(target) == tree(scene.source), (command, name)
+    close_log(user)
     shutil.rmtree(folder)
     assert ran.code in (0, 7), (command, name, ran)
     if ran.code == 7:
         assert named(ran, name), (command, name, ran)
         assert "Traceback" not in ran.err, ran
     return ran.code == 7
+
+
+def close_log(user: Machine) -> None:
+    """A process keeps its log open: one for each home that it has had here."""
+    data = user.home / ".local" / "share" / "datasync"
+    if (data / "audit").is_dir():
+        audit_log._log(data).close()
 
 
 def noticed(scene: Scene, name: str, data: bytes, commands: tuple[str, ...] = COMMANDS) -> set[str]:
